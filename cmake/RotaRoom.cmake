@@ -19,6 +19,7 @@ function(rota_room name)
   if(ROTA_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE rota_${name} GTest::gmock_main)
+    target_compile_definitions(${name}_test PRIVATE ROTA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 120
                          PROPERTIES TIMEOUT 600)
   endif()
