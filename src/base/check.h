@@ -12,10 +12,10 @@ namespace rota {
 }  // namespace rota
 
 // Always on. The message says what the code believed.
-#define ROTA_CHECK(condition, message)                                        \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::rota::check_failed(__FILE__, __LINE__, #condition, message);          \
+#define ROTA_CHECK(condition, message)                               \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::rota::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (false)
 
 // On in dev and sanitizer builds (ROTA_POISON); free in release: for hot paths.

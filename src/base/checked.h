@@ -1,4 +1,5 @@
-// Integer arithmetic that says when it overflows: for every number that a file or a request supplies.
+// Integer arithmetic that says when it overflows: for every number that a file or a request
+// supplies.
 #pragma once
 
 #include <concepts>

@@ -25,8 +25,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_shared<spdlog::logger>("rota",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("rota", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%L%$ %v");
     const char* wanted = std::getenv("ROTA_LOG_LEVEL");
     made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);

@@ -1,5 +1,5 @@
-// Logging to stderr, one line an event: log::info("loaded {} tensors", n). Control characters in the
-// arguments are escaped, so that a request cannot forge a line.
+// Logging to stderr, one line an event: log::info("loaded {} tensors", n). Control characters in
+// the arguments are escaped, so that a request cannot forge a line.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // Status and Result<T>: how a function says that it can fail (no exceptions cross a room's border).
 //
-// Contract: a message names the thing (file, tensor, flag, field), what was found, what was expected,
-// and what to do. Example:
+// Contract: a message names the thing (file, tensor, flag, field), what was found, what was
+// expected, and what to do. Example:
 //   Result<Config> parse(std::string_view text);
 //   ROTA_ASSIGN_OR_RETURN(Config config, parse(text));
 #pragma once
@@ -19,15 +19,15 @@ namespace rota {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,     // the caller's value is wrong: HTTP 400
-  kNotFound,            // no such file, tensor, model: HTTP 404
-  kDataLoss,            // a file is damaged or lies about itself
-  kUnsupported,         // well-formed, but not served here; the message says why
-  kResourceExhausted,   // out of memory, KV cache, queue places, disk: HTTP 429
-  kUnavailable,         // not now: loading, draining, engine restarting: HTTP 503
-  kCancelled,           // the client went away
-  kIo,                  // the operating system refused
-  kInternal,            // our own fault: HTTP 500
+  kInvalidArgument,    // the caller's value is wrong: HTTP 400
+  kNotFound,           // no such file, tensor, model: HTTP 404
+  kDataLoss,           // a file is damaged or lies about itself
+  kUnsupported,        // well-formed, but not served here; the message says why
+  kResourceExhausted,  // out of memory, KV cache, queue places, disk: HTTP 429
+  kUnavailable,        // not now: loading, draining, engine restarting: HTTP 503
+  kCancelled,          // the client went away
+  kIo,                 // the operating system refused
+  kInternal,           // our own fault: HTTP 500
 };
 
 std::string_view to_string(StatusCode code);
@@ -106,11 +106,11 @@ const Status& status_of(const Result<T>& result) {
 #define ROTA_CONCAT_(a, b) a##b
 #define ROTA_CONCAT(a, b) ROTA_CONCAT_(a, b)
 
-#define ROTA_RETURN_IF_ERROR(expr)                                  \
-  do {                                                              \
-    if (auto rota_status_ = (expr); !rota_status_.ok()) {           \
-      return ::rota::Status(::rota::status_of(rota_status_));       \
-    }                                                               \
+#define ROTA_RETURN_IF_ERROR(expr)                            \
+  do {                                                        \
+    if (auto rota_status_ = (expr); !rota_status_.ok()) {     \
+      return ::rota::Status(::rota::status_of(rota_status_)); \
+    }                                                         \
   } while (false)
 
 #define ROTA_ASSIGN_OR_RETURN(lhs, expr) \

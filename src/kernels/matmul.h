@@ -1,0 +1,78 @@
+// out [T, N] = x [T, K] W^T + bias: one weight matrix against many tokens, straight from the
+// checkpoint's layout.
+//
+// Contract: an element of the result depends only on its token's x, its row of W, the formats and
+// the ISA: never on how many tokens, columns or threads there are, nor on zeros that pad K. (So a
+// token alone, in a batch, in any chunk of a prefill, padded or not, gets the same bits: design
+// section 6.)
+//
+// Inputs are prepared once for each matmul input (rounded to the compute type and brought into the
+// order in which the ISA's kernel reads them), then used for any number of column ranges and weight
+// matrices:
+//
+//   InputLayout layout = kernels.input_layout(weights, compute);      // the same for equal format
+//   and order kernels.prepare_input(x, rows, layout, compute, prepared);        // rows of x, or
+//   all of them kernels.matmul({.weights = &w, .input = prepared, ...});          // any thread,
+//   its own columns
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tensor/dtype.h"
+#include "tensor/extent.h"
+#include "tensor/matrix.h"
+
+namespace rota {
+
+// What matmul inputs are rounded to. kFloat32: not at all. Sums are in float32 always.
+enum class Compute { kFloat32, kBf16 };
+
+enum class WeightFormat { kBf16, kMxfp4, kFloat32 };
+
+// kOutIn: [N, K], a row holds the K weights of one output. kInOut: [K, N], as gpt-oss stores BF16
+// experts. MXFP4 is kOutIn.
+enum class WeightOrder { kOutIn, kInOut };
+
+// A view of a weight matrix in a file or in a padded copy. Padded elements are zero (MXFP4: code 0
+// under a finite scale). Rows beyond out.logical() exist up to out.padded().
+struct WeightMatrix {
+  WeightFormat format = WeightFormat::kBf16;
+  WeightOrder order = WeightOrder::kOutIn;
+  Extent out{1};  // N
+  Extent in{1};   // K; MXFP4: in.padded() is a multiple of 32
+  const std::byte* data = nullptr;
+  Bytes row_stride;  // from one row of data to the next (kOutIn: N rows; kInOut: K rows)
+  const uint8_t* scales = nullptr;  // MXFP4: E8M0 [N, K/32]
+  Bytes scale_stride;
+  const Bf16* bias = nullptr;  // [out.padded()] or none
+};
+
+// The bytes that one token's prepared input takes; a multiple of kCacheLine. `kind` belongs to the
+// ISA.
+struct InputLayout {
+  int kind = 0;
+  Bytes token_stride;
+};
+
+struct PreparedInput {
+  const std::byte* data = nullptr;  // [tokens, token_stride]
+  InputLayout layout;
+  Compute compute = Compute::kBf16;
+  int64_t tokens = 0;
+};
+
+struct MatmulArgs {
+  const WeightMatrix* weights = nullptr;
+  PreparedInput input;
+  int64_t first_column =
+      0;  // columns [first_column, end_column) of out; column_granularity() aligned starts
+  int64_t end_column = 0;
+  float* out = nullptr;    // out[t * out_stride + n]: token t, column n of the whole matrix
+  int64_t out_stride = 0;  // elements
+  std::span<std::byte>
+      scratch;  // this thread's own, matmul_scratch_bytes() long, cache-line aligned
+};
+
+}  // namespace rota
