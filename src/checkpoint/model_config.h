@@ -1,0 +1,107 @@
+// config.json as the engine understands it, validated: every size is in a sane range, every enum is
+// one that the engine implements, everything else is an error that names field, found and expected.
+//
+// Newer spellings are read beside the older ones: rope_parameters (rope_scaling, rope_theta), dtype
+// (torch_dtype), num_experts_per_tok (experts_per_token).
+//
+//   ROTA_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(dir, {.hf_overrides =
+//   R"({"vocab_size": 64})"}));
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace rota {
+
+enum class Architecture { kGptOss, kMixtral };
+std::string_view to_string(Architecture architecture);  // model_type: "gpt_oss"
+
+enum class RopeType { kNone, kDefault, kYarn };
+
+// Rotary embedding, half-split (neox) rotation over the whole head.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  // YaRN only:
+  double factor = 1;
+  int64_t original_max_position = 0;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;  // round the correction range to whole dimensions
+  double attention_factor =
+      1;  // multiplies cos and sin; resolved from attention_factor, mscale, factor
+};
+
+enum class AttentionKind { kFull, kSliding };
+
+enum class Activation {
+  kSilu,           // silu(gate) * up
+  kClampedSwiglu,  // gpt-oss: gate and up clamped at swiglu_limit, (up + 1) * gate * sigmoid(1.702
+                   // gate)
+};
+
+enum class QuantMethod { kNone, kMxfp4 };
+std::string_view to_string(QuantMethod method);
+
+struct QuantConfig {
+  QuantMethod method = QuantMethod::kNone;
+  std::vector<std::string> modules_to_not_convert;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kGptOss;
+  DType dtype = DType::kBf16;  // of what is not quantised
+
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t vocab = 0;
+  int64_t max_position = 0;
+  double rms_eps = 1e-5;
+  bool tie_word_embeddings = false;
+
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  bool attention_bias = false;           // q, k, v and o
+  bool attention_sinks = false;          // one extra logit a head
+  int64_t sliding_window = 0;            // 0: no layer slides
+  std::vector<AttentionKind> attention;  // [layers]
+  RopeConfig rope;
+
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  int64_t intermediate = 0;  // of one expert
+  Activation activation = Activation::kSilu;
+  double swiglu_limit = 0;   // kClampedSwiglu only
+  bool expert_bias = false;  // gate_up and down
+  bool router_bias = false;
+  QuantConfig quant;
+
+  std::vector<int32_t> eos_token_ids;  // may be empty: generation_config.json may name them
+  std::optional<int32_t> bos_token_id;
+  std::optional<int32_t> pad_token_id;
+};
+
+struct ConfigOptions {
+  std::string hf_overrides;  // a JSON object merged over config.json; empty: nothing
+};
+
+// Reads config.json (and hf_quant_config.json, if it is there) of a model folder.
+Result<ModelConfig> read_model_config(const std::string& model_dir,
+                                      const ConfigOptions& options = {});
+
+// source: what error messages call the document.
+Result<ModelConfig> parse_model_config(const nlohmann::json& config, std::string_view source);
+
+// Merges objects deeply: an object in `overrides` merges with an object, everything else replaces
+// (null too: {"rope_scaling": null} makes rope plain).
+Result<nlohmann::json> apply_overrides(nlohmann::json config, std::string_view overrides);
+
+}  // namespace rota
