@@ -1,0 +1,78 @@
+// The door to an engine, the same whether it runs in this process (generate, score, bench) or in
+// its own behind a Unix socket (serve).
+//
+//   client->submit(request, [&](const RequestOutput& out) { ... });   // called from the engine's
+//   or reader's thread client->cancel(id);                                               // frees
+//   its KV within one step; no more calls
+//
+// Thread-safe. A request whose engine dies gets one output with FinishReason::kError and
+// kUnavailable.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/request.h"
+
+namespace rota {
+
+struct EngineInfo {
+  std::string model_type;
+  int64_t vocab_size = 0;
+  int64_t max_model_len = 0;
+  int64_t kv_tokens = 0;  // tokens that fit in the cache
+  std::vector<int32_t> eos_token_ids;
+  int64_t moe_layers = 0;
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  std::vector<std::string> choices;  // backend lines of the start-up log
+};
+
+struct Histogram {
+  std::vector<double> bounds;   // upper bounds, without +Inf
+  std::vector<int64_t> counts;  // bounds.size() + 1
+  double sum = 0;
+};
+
+// Everything /metrics shows of the engine. Counters only grow (they restart with the engine
+// process).
+struct EngineStats {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  double kv_usage = 0;         // 0..1
+  int64_t prefix_queries = 0;  // tokens
+  int64_t prefix_hits = 0;     // tokens
+  int64_t preemptions = 0;
+  int64_t prompt_tokens = 0;
+  int64_t generation_tokens = 0;
+  int64_t steps = 0;
+  int64_t major_faults = 0;
+  Histogram iteration_tokens;
+  Histogram queue_time, prefill_time, decode_time;  // seconds
+  std::vector<std::vector<int64_t>> expert_tokens;  // [MoE layers][experts]
+};
+
+enum class EngineState { kLoading, kReady, kRestarting, kDraining, kFailed };
+
+class EngineClient {
+ public:
+  using OutputFn = std::function<void(const RequestOutput&)>;
+
+  virtual ~EngineClient() = default;
+  virtual EngineState state() const = 0;
+  // Seconds since the engine last finished a step or said that it idles: health looks at it.
+  virtual double seconds_since_heartbeat() const = 0;
+  virtual Result<EngineInfo> info() const = 0;
+  // kResourceExhausted: queue full (429) ; kInvalidArgument: can never fit (400) ; kUnavailable:
+  // not now (503).
+  virtual Status submit(EngineRequest request, OutputFn on_output) = 0;
+  virtual void cancel(std::string_view id) = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+}  // namespace rota

@@ -1,0 +1,109 @@
+// A loaded model: token ids in, logits out, over a paged KV cache that the engine hands out.
+//
+// A step runs any mixture of prefill chunks and decodes at once. Rows of a batch are independent:
+// the logits of a row depend on its own sequence alone, bit for bit (design section 6).
+//
+//   ROTA_ASSIGN_OR_RETURN(auto model, load_model(config, checkpoint, options, team));
+//   ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate(model->kv_spec(), pages));
+//   model->forward(batch, cache, logits);      // logits [batch.logit_rows.size(), V]
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_config.h"
+#include "kernels/kernels.h"
+#include "moe/options.h"
+#include "platform/thread_team.h"
+#include "tensor/matrix.h"
+
+namespace rota {
+
+class KvCache;
+
+// Layers whose KV pages live and die together: all full-attention layers, or all layers of one
+// window. A page covers kKvBlockTokens positions in every layer of its group; all groups take pages
+// from one pool.
+struct KvGroup {
+  int64_t window =
+      0;  // 0: full attention, every page is kept; else only pages the window still reaches
+  std::vector<int> layers;  // model layer numbers
+};
+struct KvSpec {
+  KvShape shape;
+  std::vector<KvGroup> groups;
+  Bytes page_bytes;  // of the largest group
+  // Bytes of cache that one more token costs a long sequence: windows do not grow.
+  Bytes bytes_per_token() const;
+};
+
+// One sequence's part of a step: `tokens` consecutive positions.
+struct SequenceChunk {
+  int64_t first_row = 0;  // its rows in the batch are [first_row, first_row + tokens)
+  int64_t tokens = 0;
+  int64_t first_position = 0;
+  // One table a KvGroup: page of each block of 64 positions from 0 on; -1 where a window has moved
+  // on.
+  std::span<const std::span<const int32_t>> block_tables;
+};
+
+// What tests and `rota score --dump` look at; called in layer order from the stepping thread.
+class ForwardTrace {
+ public:
+  virtual ~ForwardTrace() = default;
+  // index 0: the embedding; 1..L: output of layer index-1 (residual stream); L+1: the final norm.
+  // [T, H]
+  virtual void hidden(int index, MatrixView<const float> value) = 0;
+  // Chosen experts of a MoE layer: ids, weights [T, k], by falling weight.
+  virtual void router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
+                      int64_t top_k) = 0;
+};
+
+struct StepBatch {
+  std::span<const int32_t> token_ids;  // [T] all chunks' tokens
+  std::span<const SequenceChunk> chunks;
+  std::span<const int32_t>
+      logit_rows;  // rows of which logits are wanted, in the order of the output
+  ForwardTrace* trace = nullptr;
+};
+
+struct ModelOptions {
+  Compute compute = Compute::kBf16;  // --dtype
+  Isa isa = Isa::kRef;
+  MoeOptions moe;
+  int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
+  int64_t max_logit_rows = 0;
+  int64_t max_model_len = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const KvSpec& kv_spec() const = 0;
+  // Bytes of weights that one decoded token reads (active experts, attention, lm_head): for GB/s
+  // figures.
+  virtual int64_t bytes_per_token() const = 0;
+  virtual int64_t mapped_bytes() const = 0;
+  virtual int64_t copied_bytes() const = 0;
+  virtual int64_t workspace_bytes() const = 0;
+  // One line for each kind of layer: chosen experts backend and prepare/finalize, with refusals
+  // (R9).
+  virtual std::vector<std::string> choices() const = 0;
+  // Tokens that each expert of each MoE layer served so far: [MoE layers][experts].
+  virtual std::vector<std::vector<int64_t>> expert_token_counts() const = 0;
+  // Does not allocate. Fails only for a batch that breaks the contract or weights found damaged.
+  virtual Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) = 0;
+};
+
+// The model's family decides (config.architecture). The checkpoint and the team outlive the model.
+Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
+                                          const ModelOptions& options, ThreadTeam& team);
+
+}  // namespace rota
