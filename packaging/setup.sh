@@ -22,8 +22,8 @@ at_least() { # VERSION MINIMUM
 check_tools() {
   command -v git >/dev/null || fail "git is missing: apt-get install git"
   command -v python3 >/dev/null || fail "python3 is missing: apt-get install python3"
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
-    fail "python3 is $(python3 -V 2>&1 | cut -d' ' -f2), at least 3.9 is needed"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "python3 is $(python3 -V 2>&1 | cut -d' ' -f2), at least 3.11 is needed"
   command -v cargo >/dev/null ||
     fail "cargo is missing: install Rust $MINIMUM_CARGO or later with rustup (rustup toolchain install stable)"
   local found
@@ -90,7 +90,7 @@ build() {
   local log=$ROTA_ROOT/build/$preset.log
   mkdir -p "$ROTA_ROOT/build"
   if [ ! -e "$ROTA_ROOT/build/$preset/build.ninja" ]; then
-    (cd "$ROTA_ROOT" && cmake --preset "$preset" >"$log" 2>&1) ||
+    (cd "$ROTA_ROOT" && cmake --preset "$preset" ${CI:+-DROTA_WERROR=ON} >"$log" 2>&1) ||
       { tail -n 40 "$log" >&2; fail "cmake failed; the whole log is $log"; }
   fi
   (cd "$ROTA_ROOT" && ninja -C "build/$preset" "$@" >&2)
