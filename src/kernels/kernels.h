@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
@@ -86,6 +87,10 @@ struct KernelTable {
 
 // The table of an ISA on this CPU (features decide whether the BF16 dot product is used). Asking
 // for an ISA that the CPU lacks is our bug: choose_isa() has refused it before.
+// Built with ROTA_EMULATE_AVX512, kAvx512 on a CPU without AVX-512 is the emulation.
 const KernelTable& kernels_for(Isa isa, const CpuFeatures& cpu);
+
+// Every table this CPU can run, ref first, emulated ones last: what a test goes through.
+std::vector<const KernelTable*> available_kernels(const CpuFeatures& cpu);
 
 }  // namespace rota
