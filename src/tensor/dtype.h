@@ -3,6 +3,7 @@
 // 16 bytes).
 #pragma once
 
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -44,7 +45,14 @@ std::optional<DType> parse_dtype(std::string_view safetensors_name);
 struct Bf16 {
   uint16_t bits = 0;
 };
-float to_float(Bf16 value);
-Bf16 to_bf16(float value);  // round to nearest even; NaN stays NaN
+constexpr float to_float(Bf16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+// Rounds to nearest even; NaN stays NaN.
+constexpr Bf16 to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
 
 }  // namespace rota
