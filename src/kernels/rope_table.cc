@@ -40,8 +40,8 @@ Status check_parameters(const RopeParameters& p) {
 // The (fractional) pair whose angle turns `rotations` times over the original context.
 double pair_of_rotations(const RopeParameters& p, double rotations) {
   const double context = static_cast<double>(p.yarn->original_max_position);
-  return static_cast<double>(p.head_dim) *
-         std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(p.theta));
+  return static_cast<double>(p.head_dim) * std::log(context / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(p.theta));
 }
 
 // Where the ramp between untouched and divided frequencies begins and ends.
@@ -73,8 +73,7 @@ Result<RopeTable> RopeTable::make(const RopeParameters& parameters) {
   RopeTable table;
   table.inverse_frequencies_.resize(static_cast<size_t>(parameters.head_dim / 2));
   for (size_t i = 0; i < table.inverse_frequencies_.size(); ++i) {
-    const double exponent =
-        static_cast<double>(2 * i) / static_cast<double>(parameters.head_dim);
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(parameters.head_dim);
     table.inverse_frequencies_[i] = std::pow(parameters.theta, -exponent);
   }
   if (parameters.yarn) {
