@@ -1,12 +1,13 @@
 // The door to an engine, the same whether it runs in this process (generate, score, bench) or in
 // its own behind a Unix socket (serve).
 //
-//   client->submit(request, [&](const RequestOutput& out) { ... });   // called from the engine's
-//   or reader's thread client->cancel(id);                                               // frees
-//   its KV within one step; no more calls
+//   // Called from the engine's or the reader's thread: be quick, do not wait in it.
+//   client->submit(request, [&](const RequestOutput& out) { ... });
+//   client->cancel(id);   // frees its KV within one step
 //
-// Thread-safe. A request whose engine dies gets one output with FinishReason::kError and
-// kUnavailable.
+// Thread-safe; cancel() may be called from within an output function. No output begins after
+// cancel() has returned, but one that another thread is just delivering may still end. A request
+// whose engine dies gets one output with FinishReason::kError and kUnavailable.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,16 @@ struct EngineInfo {
   int64_t experts = 0;
   int64_t top_k = 0;
   std::vector<std::string> choices;  // backend lines of the start-up log
+
+  int64_t max_sequence_tokens = 0;  // what the whole KV cache holds of one sequence
+  int64_t max_num_seqs = 0;         // running at once
+  int64_t max_waiting = 0;          // places in the queue behind them
+  SamplingParams default_sampling;  // what generation_config.json suggests, neutral elsewhere
 };
+
+// What can be said of a request before it runs: the ranges of validate(), prompt ids, the context
+// length, and whether the KV cache could ever hold it. kInvalidArgument with the real numbers.
+Status check_request(const EngineRequest& request, const EngineInfo& info);
 
 struct Histogram {
   std::vector<double> bounds;   // upper bounds, without +Inf

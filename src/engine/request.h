@@ -23,15 +23,17 @@ struct SamplingParams {
   double repetition_penalty = 1.0;
   std::vector<std::pair<int32_t, double>> logit_bias;
   std::optional<int64_t> seed;  // none: drawn by the engine, and told in the log
-  int64_t max_tokens = 16;
-  int64_t min_tokens = 0;  // no end-of-sequence or stop token before that many
+  int64_t max_tokens = 16;      // 0: the prompt alone is computed (for prompt_logprobs)
+  int64_t min_tokens = 0;       // no end-of-sequence or stop token before that many
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   int64_t logprobs = -1;  // -1: none; n >= 0: of the chosen token and of the n most likely ones
   int64_t prompt_logprobs = -1;  // the same for every prompt token but the first
 };
 
-// Message names the field: "temperature: -1 is not in [0, 2]".
+inline constexpr int64_t kMaxLogprobs = 20;
+
+// Message names the field: "temperature: -1 is not in [0, 2]". A temperature below 1e-5 is greedy.
 Status validate(const SamplingParams& params, int64_t vocab_size);
 
 struct EngineRequest {
@@ -72,8 +74,8 @@ struct RequestOutput {
   std::vector<std::optional<PositionLogprobs>>
       prompt_logprobs;  // once, with the first token; [0] is none
   FinishReason finish_reason = FinishReason::kNone;
-  std::optional<int32_t>
-      stop_token;             // the stop or end token that ended it (it is not among `tokens` text)
+  // The stop or end token that ended it: the last of `tokens`, but no part of the text.
+  std::optional<int32_t> stop_token;
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   Status status;              // kError: why, told to the client
 };

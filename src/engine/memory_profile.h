@@ -1,0 +1,50 @@
+// How much memory the KV cache gets, in pages and tokens: pure arithmetic over what was measured.
+//
+// Contract: kv bytes = --kv-cache-memory-bytes, or utilization * available - weights - workspace.
+// Mapped weights count although the kernel could drop them: a step that waits for the disk is no
+// step. No more pages than max_num_seqs sequences of max_model_len could ever use.
+//
+//   ROTA_ASSIGN_OR_RETURN(KvBudget kv, plan_kv_budget({.spec = model->kv_spec(), ...}));
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "model/model.h"
+
+namespace rota {
+
+struct MemoryProfile {
+  const KvSpec* spec = nullptr;
+  int64_t available_bytes = 0;       // before the weights were read
+  int64_t weight_bytes = 0;          // mapped, locked or copied
+  bool weights_can_be_paged = true;  // mapped and not locked: may exceed the memory, with a warning
+  int64_t workspace_bytes = 0;
+  double memory_utilization = 0.9;
+  int64_t kv_cache_memory_bytes = 0;  // 0: from the utilization
+  int64_t max_num_seqs = 0;
+  int64_t model_max_len = 0;     // what the model was made for
+  int64_t wanted_max_len = 0;    // --max-model-len; 0: the model's, lowered to what fits
+  int64_t max_chunk_tokens = 0;  // --max-num-batched-tokens
+};
+
+struct KvBudget {
+  int64_t pages = 0;
+  int64_t bytes = 0;
+  int64_t tokens = 0;               // of full-length sequences that fit together
+  int64_t max_model_len = 0;        // as resolved
+  int64_t max_sequence_tokens = 0;  // of one sequence alone, >= max_model_len
+  std::string note;  // why max_model_len was lowered or weights will be paged; or empty
+};
+
+Result<KvBudget> plan_kv_budget(const MemoryProfile& profile);
+
+// Pages that one sequence of `tokens` needs to be computed at all: every block of a full-attention
+// group; of a window group the blocks that the window of the last token reaches.
+int64_t pages_for_sequence(const KvSpec& spec, int64_t tokens);
+
+// The longest sequence for which pages_for_sequence() <= pages.
+int64_t longest_sequence(const KvSpec& spec, int64_t pages);
+
+}  // namespace rota
