@@ -1,0 +1,133 @@
+#include "server/http/http_server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/log.h"
+#include "server/http/connection.h"
+
+namespace rota {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
+  State(asio::io_context& context, HttpOptions wanted, HttpHandler handle)
+      : io(context), acceptor(context), options(std::move(wanted)), handler(std::move(handle)) {}
+
+  asio::io_context& io;
+  tcp::acceptor acceptor;
+  HttpOptions options;
+  HttpHandler handler;
+  int64_t connections = 0;
+};
+
+namespace {
+
+// Out of descriptors, or some such passing trouble: wait a moment instead of spinning.
+awaitable<void> breathe(asio::io_context& io) {
+  asio::steady_timer timer(io, std::chrono::milliseconds(50));
+  co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+}
+
+}  // namespace
+
+HttpServer::HttpServer(asio::io_context& io, HttpOptions options, HttpHandler handler)
+    : state_(std::make_shared<State>(io, std::move(options), std::move(handler))) {}
+
+HttpServer::~HttpServer() { stop_accepting(); }
+
+uint16_t HttpServer::port() const {
+  boost::system::error_code ignored;
+  return state_->acceptor.local_endpoint(ignored).port();
+}
+
+int64_t HttpServer::open_connections() const { return state_->connections; }
+
+void HttpServer::stop_accepting() {
+  boost::system::error_code ignored;
+  state_->acceptor.close(ignored);
+}
+
+Status HttpServer::listen() {
+  const HttpOptions& options = state_->options;
+  boost::system::error_code fault;
+  tcp::resolver resolver(state_->io);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port),
+                       tcp::resolver::passive | tcp::resolver::numeric_service, fault);
+  if (fault || found.empty()) {
+    return invalid_argument(
+        "--host {}: {}; use an address of this machine such as 127.0.0.1 or 0.0.0.0", options.host,
+        fault.message());
+  }
+  const tcp::endpoint endpoint = *found.begin();
+  tcp::acceptor& acceptor = state_->acceptor;
+  acceptor.open(endpoint.protocol(), fault);
+  if (!fault) acceptor.set_option(tcp::acceptor::reuse_address(true), fault);
+  if (!fault) acceptor.bind(endpoint, fault);
+  if (!fault) acceptor.listen(asio::socket_base::max_listen_connections, fault);
+  if (fault) {
+    acceptor.close();
+    return error(StatusCode::kIo, "cannot listen on {} port {}: {}; choose another with --port",
+                 options.host, options.port, fault.message());
+  }
+  asio::co_spawn(
+      state_->io,
+      [state = state_]() -> awaitable<void> {
+        while (state->acceptor.is_open()) {
+          auto [failed, socket] =
+              co_await state->acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
+          if (failed == asio::error::operation_aborted) co_return;
+          if (failed) {
+            log::warning("cannot accept a connection: {}", failed.message());
+            co_await breathe(state->io);
+            continue;
+          }
+          if (state->connections >= state->options.max_connections) continue;  // closes it
+          ++state->connections;
+          asio::co_spawn(
+              state->io,
+              [state, connection = std::make_shared<HttpConnection>(
+                          std::move(socket), state->options, state->handler)]() -> awaitable<void> {
+                co_await connection->serve();
+                --state->connections;
+              },
+              asio::detached);
+        }
+      },
+      asio::detached);
+  return {};
+}
+
+std::optional<std::string> percent_decode(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size()) return std::nullopt;
+      const int high = digit(text[i + 1]);
+      const int low = digit(text[i + 2]);
+      if (high < 0 || low < 0) return std::nullopt;
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+    if (c == '\0') return std::nullopt;
+    out.push_back(c);
+  }
+  return out;
+}
+
+}  // namespace rota
