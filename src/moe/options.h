@@ -1,4 +1,8 @@
-// What the command line may say of the MoE layers.
+// What the command line says about mixture layers: --moe-backend, --moe-hidden-alignment and
+// --moe-intermediate-alignment.
+//
+// Alignment can be raised so that every padded case runs on any machine; results do not change by a
+// bit. A backend that is named and cannot serve is an error that says why.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +10,12 @@
 
 namespace rota {
 
+inline constexpr int64_t kMaxMoeAlignment = 1 << 16;  // elements
+
 struct MoeOptions {
-  std::string backend;           // --moe-backend; empty or "auto": the first that does not refuse
-  int64_t hidden_alignment = 0;  // --moe-hidden-alignment; 0: what the backend asks for
-  int64_t intermediate_alignment = 0;  // --moe-intermediate-alignment
+  std::string backend;                 // empty or "auto": the first of the list that can serve
+  int64_t hidden_alignment = 0;        // elements; 0: what the backend needs
+  int64_t intermediate_alignment = 0;  // elements; 0: what the backend needs
 };
 
 }  // namespace rota

@@ -1,0 +1,44 @@
+// Which rank owns which expert, and under which local number.
+//
+// The first `experts mod ranks` ranks hold one more. linear: consecutive experts on one rank;
+// round_robin: expert e on rank e mod ranks. An expert that is elsewhere has no local number: the
+// answer is nothing, never -1 (R8).
+//
+//   if (const auto local = map.local(expert)) use(weights[*local]);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+
+namespace rota {
+
+enum class ExpertPlacement { kLinear, kRoundRobin };
+
+class ExpertMap {
+ public:
+  // All experts here.
+  static ExpertMap whole(int64_t experts) { return {experts, 1, 0, ExpertPlacement::kLinear}; }
+  // 0 <= rank < ranks; ranks need not divide the experts, nor be fewer.
+  static Result<ExpertMap> make(int64_t experts, int ranks, int rank, ExpertPlacement placement);
+
+  int64_t experts() const { return experts_; }
+  int64_t local_count() const { return count_of(rank_); }
+  int64_t count_of(int rank) const;
+  int owner(int64_t expert) const;
+  std::optional<int64_t> local(int64_t expert) const;  // nothing: not here, or no expert at all
+  int64_t global(int64_t local) const;                 // 0 <= local < local_count()
+
+ private:
+  ExpertMap(int64_t experts, int ranks, int rank, ExpertPlacement placement)
+      : experts_(experts), ranks_(ranks), rank_(rank), placement_(placement) {}
+  int64_t first_of(int rank) const;  // linear
+
+  int64_t experts_;
+  int ranks_;
+  int rank_;
+  ExpertPlacement placement_;
+};
+
+}  // namespace rota

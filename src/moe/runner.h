@@ -1,0 +1,58 @@
+// One mixture layer after another: route, dispatch, experts, combine. Follows the WidthPlan and
+// decides nothing. All layers of a plan share one runner and its workspace.
+//
+//   ROTA_ASSIGN_OR_RETURN(MoeRunner runner, MoeRunner::make(plan, kernels, team, max_tokens));
+//   ROTA_RETURN_IF_ERROR(runner.run(layer, normed, out));
+// hidden, out [T, H] float32, hidden already normed, T <= max_tokens. A row of `out` depends on its
+// row of `hidden` alone, bit for bit: not on T, other rows, threads or padding. run() does not
+// allocate unless it fails; it fails only for weights found damaged.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+#include "moe/experts.h"
+#include "moe/plan.h"
+#include "moe/prepare_finalize.h"
+#include "moe/weights.h"
+#include "platform/memory.h"
+#include "platform/thread_team.h"
+#include "tensor/matrix.h"
+
+namespace rota {
+
+// For tests and `rota score --dump router`: sees the routing of each call.
+class MoeTrace {
+ public:
+  virtual ~MoeTrace() = default;
+  virtual void routed(const TopK& topk) = 0;  // [T, k], valid during the call
+};
+
+class MoeRunner {
+ public:
+  // kernels: of the ISA; plan, kernels and team outlive the runner.
+  static Result<MoeRunner> make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
+                                int64_t max_tokens);
+
+  Status run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
+             MoeTrace* trace = nullptr);
+
+  int64_t workspace_bytes() const;
+
+ private:
+  MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team);
+  TopK route_all(const MoeLayer& layer, MatrixView<const float> hidden);
+  void route_block(const MoeLayer& layer, MatrixView<const float> hidden, int64_t first,
+                   int member);
+
+  const MoePlan* plan_;
+  const KernelTable* kernels_;
+  ThreadTeam* team_;
+  ExpertsSizing sizing_;
+  int64_t max_tokens_ = 0;
+  Buffer experts_workspace_;
+  Buffer router_workspace_;
+};
+
+}  // namespace rota

@@ -1,0 +1,88 @@
+// The weights of one mixture layer: views into the checkpoint's own bytes, or padded copies where
+// the plan says so (R5): a logical region is copied into a padded one, gate and up apart, padded
+// elements are zero (MXFP4: code 0 under scale 2^0) and so are padded biases.
+//
+//   ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(checkpoint, names, source));
+//   kernels.matmul({.weights = &layer.expert(local).down, ...});
+// The checkpoint must outlive the layer. MXFP4 scales of which no number can be made are found
+// before an expert is used for the first time: verify().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "kernels/matmul.h"
+#include "moe/config.h"
+#include "moe/expert_map.h"
+#include "moe/width_plan.h"
+#include "platform/memory.h"
+#include "platform/thread_team.h"
+
+namespace rota {
+
+struct ExpertMatrices {
+  // Interleaved: `gate` holds gate and up, [2I, H], and `up` is unused. Not gated: only `up`.
+  WeightMatrix gate;
+  WeightMatrix up;
+  WeightMatrix down;  // [H, I]
+};
+
+// What a layer's experts cost: `mapped` bytes are read in the file where they lie, `copied` ones
+// are in memory of our own.
+struct ExpertBytes {
+  Bytes mapped;
+  Bytes copied;
+};
+
+// Pure: what MoeLayer::load() will need for `experts` experts. `rota plan` prints it.
+ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t experts);
+
+struct MoeLayerSource {
+  const MoeConfig* config = nullptr;
+  const WidthPlan* plan = nullptr;
+  ExpertMap map = ExpertMap::whole(1);
+  Compute compute = Compute::kBf16;  // decides which MXFP4 scales are too large
+};
+
+class MoeLayer {
+ public:
+  static Result<MoeLayer> load(const Checkpoint& checkpoint, const MoeTensorNames& names,
+                               const MoeLayerSource& source);
+  MoeLayer(MoeLayer&&) noexcept;
+  MoeLayer& operator=(MoeLayer&&) noexcept;
+  ~MoeLayer();
+
+  const WeightMatrix& router() const { return router_; }  // [E, H]
+  const ExpertMap& map() const { return map_; }
+  const ExpertMatrices& expert(int64_t local) const { return experts_[size_t(local)]; }
+  ExpertBytes bytes() const { return bytes_; }
+  Bytes bytes_of_one_expert() const;  // as read by a token that chose it
+
+  // Checks the block scales of the given local experts, each once and for all. kDataLoss names
+  // file, tensor and place. Allocates only if it fails.
+  Status verify(std::span<const int32_t> locals, ThreadTeam& team) const;
+  Status verify_all(ThreadTeam& team) const;
+
+  // Tokens that each global expert served so far; written by the stepping thread.
+  std::span<int64_t> served() const;
+
+ private:
+  struct Checks;
+  MoeLayer();
+
+  WeightMatrix router_;
+  ExpertMap map_ = ExpertMap::whole(1);
+  std::vector<ExpertMatrices> experts_;
+  std::vector<Buffer> copies_;
+  ExpertBytes bytes_;
+  std::unique_ptr<Checks> checks_;
+};
+
+}  // namespace rota
