@@ -1,0 +1,34 @@
+// The AVX2 matmul's entry points: which part of it serves which weights and how many tokens.
+#include "kernels/matmul.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/avx2/avx2_kernels.h"
+#include "kernels/avx2/matmul_tiles.h"
+
+namespace rota::avx2 {
+
+int64_t column_granularity(const WeightMatrix& weights) {
+  return weights.order == WeightOrder::kInOut ? 32 : 4;  // a cache line; the rows of a tile
+}
+
+Bytes matmul_scratch_bytes(Extent) {
+  return std::max(many_scratch_bytes(), in_out_scratch_bytes());
+}
+
+void matmul(const MatmulArgs& args) {
+  const WeightMatrix& weights = *args.weights;
+  ROTA_DCHECK(static_cast<int64_t>(args.scratch.size()) >= matmul_scratch_bytes(weights.in).count,
+              "matmul needs more scratch");
+  ROTA_DCHECK(args.input.layout.kind == input_layout(weights, args.input.compute).kind,
+              "the input was prepared for another weight format");
+  const bool alone = args.input.tokens == 1;
+  if (weights.order == WeightOrder::kInOut) return multiply_in_out(args);
+  if (weights.format == WeightFormat::kFloat32) return multiply_many_floats(args);
+  if (!alone) return multiply_many_words(args);
+  if (weights.format == WeightFormat::kMxfp4) return multiply_one_mxfp4(args);
+  multiply_one_bf16(args);
+}
+
+}  // namespace rota::avx2

@@ -1,0 +1,33 @@
+// The parts of the AVX2 matmul. Inputs are float32 for both compute types (rounded for kBf16 when
+// prepared), in the order of InputKind, and every element of the result is the sum that one
+// accumulator of 8 lanes makes over K, reduced as words.h says, plus the bias.
+#pragma once
+
+#include "kernels/matmul.h"
+
+namespace rota::avx2 {
+
+enum InputKind : int {
+  kInOrder = 0,     // float32 weights, and BF16 weights of order kInOut
+  kBf16Words = 1,   // 16 elements: even ones, then odd ones
+  kMxfp4Words = 2,  // 64 elements in the order of words.h
+};
+
+// Elements to which every kind's input is filled up with zeros.
+inline constexpr int64_t kInputStep = 64;
+
+// One token (input.tokens == 1), order kOutIn.
+void multiply_one_bf16(const MatmulArgs& args);
+void multiply_one_mxfp4(const MatmulArgs& args);
+
+// Any number of tokens, order kOutIn.
+void multiply_many_words(const MatmulArgs& args);  // BF16, MXFP4
+void multiply_many_floats(const MatmulArgs& args);
+
+// Any number of tokens, BF16 of order kInOut.
+void multiply_in_out(const MatmulArgs& args);
+
+Bytes many_scratch_bytes();
+Bytes in_out_scratch_bytes();
+
+}  // namespace rota::avx2
