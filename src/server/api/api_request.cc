@@ -8,8 +8,6 @@
 namespace rota {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kMaxTokens = 1 << 30;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 4096;
@@ -18,13 +16,13 @@ constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxPromptTokens = 1 << 24;
 
 void read_stop(FieldReader& fields, std::vector<std::string>& stop) {
-  const json* value = fields.find("stop");
+  const OrderedJson* value = fields.find("stop");
   if (value == nullptr) return;
-  const json list = value->is_string() ? json::array({*value}) : *value;
+  const OrderedJson list = value->is_string() ? OrderedJson::array({*value}) : *value;
   if (!list.is_array()) return fields.fail("stop", "must be a string or a list of strings");
   if (list.size() > kMaxStops)
     return fields.fail("stop", fmt::format("has more than {} strings", kMaxStops));
-  for (const json& entry : list) {
+  for (const OrderedJson& entry : list) {
     if (!entry.is_string()) return fields.fail("stop", "must be a string or a list of strings");
     const auto& text = entry.get_ref<const std::string&>();
     if (text.empty()) return fields.fail("stop", "must not hold an empty string");
@@ -37,7 +35,7 @@ void read_stop(FieldReader& fields, std::vector<std::string>& stop) {
 }
 
 void read_logit_bias(FieldReader& fields, SamplingParams& sampling) {
-  const json* value = fields.find("logit_bias");
+  const OrderedJson* value = fields.find("logit_bias");
   if (value == nullptr) return;
   if (!value->is_object()) return fields.fail("logit_bias", "must map token ids to numbers");
   if (value->size() > kMaxLogitBiases) {
@@ -58,7 +56,7 @@ void read_logit_bias(FieldReader& fields, SamplingParams& sampling) {
 
 void read_stream(FieldReader& fields, ApiRequest& request) {
   fields.read("stream", request.stream);
-  const json* options = fields.find("stream_options");
+  const OrderedJson* options = fields.find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return fields.fail("stream_options", "must be an object");
   if (!request.stream)
@@ -104,12 +102,12 @@ void refuse_unserved(FieldReader& fields) {
   fields.refuse_unless("audio", nullptr, "audio is not served");
   fields.refuse_unless("prediction", nullptr, "predicted outputs are not served");
   fields.refuse_unless("web_search_options", nullptr, "web search is not served");
-  fields.refuse_unless("functions", json::array(), "is deprecated: use tools");
+  fields.refuse_unless("functions", OrderedJson::array(), "is deprecated: use tools");
   fields.refuse_unless("function_call", "none", "is deprecated: use tool_choice");
   fields.refuse_unless("truncate_prompt_tokens", nullptr, "prompts are never truncated");
   fields.refuse_unless("suffix", "", "insertion is not served");
-  if (const json* modalities = fields.find("modalities");
-      modalities != nullptr && *modalities != json::array({"text"})) {
+  if (const OrderedJson* modalities = fields.find("modalities");
+      modalities != nullptr && *modalities != OrderedJson::array({"text"})) {
     fields.fail("modalities", "only [\"text\"] is served");
   }
 }
@@ -139,19 +137,19 @@ Status check_together(const ApiRequest& request) {
   return {};
 }
 
-bool is_token_list(const json& value) {
+bool is_token_list(const OrderedJson& value) {
   return value.is_array() && !value.empty() && value.front().is_number();
 }
 
 void read_prompts(FieldReader& fields, ApiRequest& request) {
-  const json* value = fields.find("prompt");
+  const OrderedJson* value = fields.find("prompt");
   if (value == nullptr) return fields.fail("prompt", "is missing");
   const bool many = value->is_array() && !is_token_list(*value);
-  const json list = many ? *value : json::array({*value});
+  const OrderedJson list = many ? *value : OrderedJson::array({*value});
   if (list.empty()) return fields.fail("prompt", "must not be empty");
   if (list.size() > kMaxPrompts)
     return fields.fail("prompt", fmt::format("has more than {} prompts", kMaxPrompts));
-  for (const json& prompt : list) {
+  for (const OrderedJson& prompt : list) {
     if (prompt.is_string()) {
       request.prompts.emplace_back(prompt.get<std::string>());
       continue;
@@ -160,7 +158,7 @@ void read_prompts(FieldReader& fields, ApiRequest& request) {
       return fields.fail(
           "prompt", "must be a string, a list of strings, a list of token ids or a list of those");
     }
-    const json wrapped = {{"prompt", prompt}};
+    const OrderedJson wrapped = {{"prompt", prompt}};
     FieldReader ids(wrapped);
     std::vector<int32_t> tokens;
     ids.read("prompt", tokens, kMaxPromptTokens);
@@ -172,7 +170,8 @@ void read_prompts(FieldReader& fields, ApiRequest& request) {
 
 }  // namespace
 
-Result<ApiRequest> parse_completion_request(const json& body, const SamplingParams& defaults) {
+Result<ApiRequest> parse_completion_request(const OrderedJson& body,
+                                            const SamplingParams& defaults) {
   ApiRequest request;
   request.sampling = defaults;
   request.add_special_tokens = true;
@@ -197,7 +196,7 @@ Result<ApiRequest> parse_completion_request(const json& body, const SamplingPara
   return request;
 }
 
-Result<ApiRequest> parse_chat_request(const json& body, const SamplingParams& defaults) {
+Result<ApiRequest> parse_chat_request(const OrderedJson& body, const SamplingParams& defaults) {
   ApiRequest request;
   request.sampling = defaults;
   FieldReader fields(body);
@@ -217,18 +216,19 @@ Result<ApiRequest> parse_chat_request(const json& body, const SamplingParams& de
   fields.read("reasoning_effort", request.reasoning_effort, 64);
   ROTA_RETURN_IF_ERROR(fields.status());
 
-  const json* messages = fields.find("messages");
+  const OrderedJson* messages = fields.find("messages");
   if (messages == nullptr) return invalid_argument("messages: is missing");
   if (!messages->is_array() || messages->empty()) {
     return invalid_argument("messages: must be a list with at least one message");
   }
   request.messages = *messages;
-  if (const json* tools = fields.find("tools"); tools != nullptr && *tools != json::array()) {
+  if (const OrderedJson* tools = fields.find("tools");
+      tools != nullptr && *tools != OrderedJson::array()) {
     if (!tools->is_array()) return invalid_argument("tools: must be a list");
     request.tools = *tools;
   }
-  if (const json* choice = fields.find("tool_choice")) request.tool_choice = *choice;
-  if (const json* kwargs = fields.find("chat_template_kwargs")) {
+  if (const OrderedJson* choice = fields.find("tool_choice")) request.tool_choice = *choice;
+  if (const OrderedJson* kwargs = fields.find("chat_template_kwargs")) {
     if (!kwargs->is_object()) return invalid_argument("chat_template_kwargs: must be an object");
     if (kwargs->contains("chat_template")) {
       return invalid_argument(

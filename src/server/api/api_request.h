@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "engine/request.h"
+#include "text/chat.h"
 
 namespace rota {
 
@@ -41,11 +42,11 @@ struct ApiRequest {
   std::optional<int64_t> prompt_logprobs;
 
   // /v1/chat/completions
-  nlohmann::json messages;
-  nlohmann::json tools;        // null, or a list
-  nlohmann::json tool_choice;  // null: auto
+  OrderedJson messages;
+  OrderedJson tools;        // null, or a list
+  OrderedJson tool_choice;  // null: auto
   std::string reasoning_effort;
-  nlohmann::json template_kwargs;  // null, or an object
+  OrderedJson template_kwargs;  // null, or an object
   bool add_generation_prompt = true;
   bool add_special_tokens = false;
 };
@@ -53,8 +54,8 @@ struct ApiRequest {
 inline constexpr int64_t kMaxChoices = 128;
 
 // `defaults` are the model's own sampling parameters (generation_config.json).
-Result<ApiRequest> parse_completion_request(const nlohmann::json& body,
+Result<ApiRequest> parse_completion_request(const OrderedJson& body,
                                             const SamplingParams& defaults);
-Result<ApiRequest> parse_chat_request(const nlohmann::json& body, const SamplingParams& defaults);
+Result<ApiRequest> parse_chat_request(const OrderedJson& body, const SamplingParams& defaults);
 
 }  // namespace rota

@@ -1,16 +1,17 @@
 #include "server/api/json_fields.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace rota {
 namespace {
 
-using nlohmann::json;
-
-// Brackets that are open at once, strings left out. Malformed text is the parser's business.
-int depth_of(std::string_view text) {
+// Walks the brackets and colons outside strings. Malformed text is the parser's business.
+Status check_size(std::string_view text) {
+  std::array<int64_t, kMaxJsonDepth + 1> members{};
+  int64_t all_members = 0;
   int depth = 0;
-  int deepest = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -23,34 +24,44 @@ int depth_of(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      deepest = std::max(deepest, ++depth);
+      if (++depth > kMaxJsonDepth) {
+        return invalid_argument("The request's JSON is nested more than {} levels deep.",
+                                kMaxJsonDepth);
+      }
+      members[static_cast<size_t>(depth)] = 0;
     } else if (c == '}' || c == ']') {
-      --depth;
+      depth = std::max(0, depth - 1);
+    } else if (c == ':') {
+      ++all_members;
+      if (++members[static_cast<size_t>(depth)] > kMaxJsonObjectMembers ||
+          all_members > kMaxJsonMembers) {
+        return invalid_argument(
+            "The request's JSON has more members than the {} in an object and {} in all that are "
+            "read.",
+            kMaxJsonObjectMembers, kMaxJsonMembers);
+      }
     }
   }
-  return deepest;
+  return {};
 }
 
 }  // namespace
 
-Result<json> parse_request_json(std::string_view text) {
-  if (depth_of(text) > kMaxJsonDepth) {
-    return invalid_argument("The request's JSON is nested more than {} levels deep.",
-                            kMaxJsonDepth);
-  }
-  json value;
+Result<OrderedJson> parse_request_json(std::string_view text) {
+  ROTA_RETURN_IF_ERROR(check_size(text));
+  OrderedJson value;
   try {
-    value = json::parse(text);
-  } catch (const json::parse_error& fault) {
+    value = OrderedJson::parse(text);
+  } catch (const OrderedJson::parse_error& fault) {
     return invalid_argument("The request's body is not valid JSON (at byte {}).", fault.byte);
-  } catch (const json::exception&) {
+  } catch (const OrderedJson::exception&) {
     return invalid_argument("The request's body has a number that is out of range.");
   }
   if (!value.is_object()) return invalid_argument("The request's body must be a JSON object.");
   return value;
 }
 
-const json* FieldReader::find(const char* name) const {
+const OrderedJson* FieldReader::find(const char* name) const {
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -60,7 +71,7 @@ void FieldReader::fail(const char* name, std::string_view problem) {
 }
 
 void FieldReader::read(const char* name, double& out, double least, double most) {
-  const json* value = find(name);
+  const OrderedJson* value = find(name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_number()) return fail(name, "must be a number");
   const double number = value->get<double>();
@@ -71,7 +82,7 @@ void FieldReader::read(const char* name, double& out, double least, double most)
 }
 
 void FieldReader::read(const char* name, int64_t& out, int64_t least, int64_t most) {
-  const json* value = find(name);
+  const OrderedJson* value = find(name);
   if (value == nullptr || !status_.ok()) return;
   // 16.0 is an integer to most JSON writers.
   const bool whole = value->is_number_float() && std::abs(value->get<double>()) < 9e15 &&
@@ -88,14 +99,14 @@ void FieldReader::read(const char* name, int64_t& out, int64_t least, int64_t mo
 }
 
 void FieldReader::read(const char* name, bool& out) {
-  const json* value = find(name);
+  const OrderedJson* value = find(name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_boolean()) return fail(name, "must be true or false");
   out = value->get<bool>();
 }
 
 void FieldReader::read(const char* name, std::string& out, size_t longest) {
-  const json* value = find(name);
+  const OrderedJson* value = find(name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_string()) return fail(name, "must be a string");
   const auto& text = value->get_ref<const std::string&>();
@@ -104,13 +115,13 @@ void FieldReader::read(const char* name, std::string& out, size_t longest) {
 }
 
 void FieldReader::read(const char* name, std::vector<int32_t>& out, size_t most) {
-  const json* value = find(name);
+  const OrderedJson* value = find(name);
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_array()) return fail(name, "must be a list of token ids");
   if (value->size() > most) return fail(name, fmt::format("has more than {} entries", most));
   std::vector<int32_t> ids;
   ids.reserve(value->size());
-  for (const json& entry : *value) {
+  for (const OrderedJson& entry : *value) {
     if (!entry.is_number_integer() || entry < 0 || entry > INT32_MAX) {
       return fail(name, "must be a list of token ids (integers from 0 on)");
     }
@@ -119,13 +130,14 @@ void FieldReader::read(const char* name, std::vector<int32_t>& out, size_t most)
   out = std::move(ids);
 }
 
-void FieldReader::refuse_unless(const char* name, const json& neutral, std::string_view why) {
-  const json* value = find(name);
+void FieldReader::refuse_unless(const char* name, const OrderedJson& neutral,
+                                std::string_view why) {
+  const OrderedJson* value = find(name);
   if (value != nullptr && *value != neutral) fail(name, why);
 }
 
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string dump(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace rota

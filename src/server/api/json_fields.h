@@ -1,7 +1,7 @@
 // Reading a request's JSON strictly: every getter names the field in its error, and a null is a
 // field that was not sent.
 //
-//   ROTA_ASSIGN_OR_RETURN(json body, parse_request_json(text));
+//   ROTA_ASSIGN_OR_RETURN(OrderedJson body, parse_request_json(text));
 //   FieldReader fields(body);
 //   fields.read("temperature", params.temperature, 0.0, 2.0);
 //   ROTA_RETURN_IF_ERROR(fields.status());
@@ -15,18 +15,23 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/chat.h"
 
 namespace rota {
 
+// Limits of a request's JSON. Members are counted because an ordered object looks its keys up one
+// by one.
 inline constexpr int kMaxJsonDepth = 64;
+inline constexpr int64_t kMaxJsonMembers = 1 << 19;
+inline constexpr int64_t kMaxJsonObjectMembers = 5000;
 
-// An object, at most kMaxJsonDepth deep; kInvalidArgument otherwise. Never echoes the text.
-Result<nlohmann::json> parse_request_json(std::string_view text);
+// An object within the limits; kInvalidArgument otherwise. Never echoes the text.
+Result<OrderedJson> parse_request_json(std::string_view text);
 
 // Reads members of one object. The first error sticks; later reads do nothing.
 class FieldReader {
  public:
-  explicit FieldReader(const nlohmann::json& object, std::string prefix = {})
+  explicit FieldReader(const OrderedJson& object, std::string prefix = {})
       : object_(object), prefix_(std::move(prefix)) {}
 
   // Null or absent: `out` stays as it is.
@@ -44,20 +49,20 @@ class FieldReader {
   }
 
   // The member, or null when absent or null.
-  const nlohmann::json* find(const char* name) const;
+  const OrderedJson* find(const char* name) const;
   bool has(const char* name) const { return find(name) != nullptr; }
   // A known field that we do not serve: any value but null, and but `neutral`, is refused by name.
-  void refuse_unless(const char* name, const nlohmann::json& neutral, std::string_view why);
+  void refuse_unless(const char* name, const OrderedJson& neutral, std::string_view why);
   void fail(const char* name, std::string_view problem);
   const Status& status() const { return status_; }
 
  private:
-  const nlohmann::json& object_;
+  const OrderedJson& object_;  // outlives the reader
   std::string prefix_;
   Status status_;
 };
 
 // Text as JSON inside an event or body: invalid UTF-8 becomes U+FFFD instead of an exception.
-std::string dump(const nlohmann::json& value);
+std::string dump(const OrderedJson& value);
 
 }  // namespace rota
