@@ -31,25 +31,33 @@ class KvCache;
 // window. A page covers kKvBlockTokens positions in every layer of its group; all groups take pages
 // from one pool.
 struct KvGroup {
-  int64_t window =
-      0;  // 0: full attention, every page is kept; else only pages the window still reaches
+  // 0: full attention, every page is kept; else only pages the window still reaches.
+  int64_t window = 0;
   std::vector<int> layers;  // model layer numbers
 };
 struct KvSpec {
   KvShape shape;
   std::vector<KvGroup> groups;
-  Bytes page_bytes;  // of the largest group
+  Bytes layer_bytes;  // of one layer in a page
+  Bytes page_bytes;   // of the largest group
   // Bytes of cache that one more token costs a long sequence: windows do not grow.
   Bytes bytes_per_token() const;
+  // The first block that a query at `position` still sees in `group`: what lies before may be
+  // freed.
+  static int64_t first_live_block(const KvGroup& group, int64_t position);
 };
+
+// The layers of a config, grouped: full attention first, then the window layers. Pure: `rota plan`
+// asks it too.
+KvSpec make_kv_spec(const ModelConfig& config, Compute compute, const KernelTable& kernels);
 
 // One sequence's part of a step: `tokens` consecutive positions.
 struct SequenceChunk {
   int64_t first_row = 0;  // its rows in the batch are [first_row, first_row + tokens)
   int64_t tokens = 0;
   int64_t first_position = 0;
-  // One table a KvGroup: page of each block of 64 positions from 0 on; -1 where a window has moved
-  // on.
+  // One table a KvGroup: page of each block of 64 positions from 0 to the chunk's last one; -1
+  // where a window has moved on. No two sequences share a page that this step writes.
   std::span<const std::span<const int32_t>> block_tables;
 };
 
@@ -68,18 +76,21 @@ class ForwardTrace {
 struct StepBatch {
   std::span<const int32_t> token_ids;  // [T] all chunks' tokens
   std::span<const SequenceChunk> chunks;
-  std::span<const int32_t>
-      logit_rows;  // rows of which logits are wanted, in the order of the output
+  // Rows of which logits are wanted, in the order of the output.
+  std::span<const int32_t> logit_rows;
   ForwardTrace* trace = nullptr;
 };
 
 struct ModelOptions {
   Compute compute = Compute::kBf16;  // --dtype
   Isa isa = Isa::kRef;
+  const KernelTable* kernels = nullptr;  // in place of what `isa` means on this CPU: for tests
   MoeOptions moe;
   int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
+  // Look at all block scales before load_model() returns, not at each expert before its first use.
+  bool verify_weights = false;
 };
 
 class Model {

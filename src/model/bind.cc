@@ -1,0 +1,87 @@
+#include "model/bind.h"
+
+#include <utility>
+
+namespace rota {
+
+Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view name, int64_t size) {
+  ROTA_ASSIGN_OR_RETURN(
+      TensorInfo tensor,
+      checkpoint.require({.name = std::string(name), .dtype = DType::kBf16, .shape = {size}}));
+  return tensor.as<Bf16>().data();
+}
+
+Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string_view name,
+                                       int64_t size) {
+  ROTA_ASSIGN_OR_RETURN(const Bf16* values, bind_vector(checkpoint, name, size));
+  std::vector<float> floats(static_cast<size_t>(size));
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = to_float(values[i]);
+  return floats;
+}
+
+Result<WeightMatrix> bind_matrix(const Checkpoint& checkpoint, const std::string& prefix,
+                                 int64_t out, int64_t in, Bias bias) {
+  ROTA_ASSIGN_OR_RETURN(
+      TensorInfo tensor,
+      checkpoint.require({.name = prefix + ".weight", .dtype = DType::kBf16, .shape = {out, in}}));
+  WeightMatrix matrix;
+  matrix.format = WeightFormat::kBf16;
+  matrix.order = WeightOrder::kOutIn;
+  matrix.out = Extent(out);
+  matrix.in = Extent(in);
+  matrix.data = tensor.bytes.data();
+  matrix.row_stride = size_of(DType::kBf16) * in;
+  if (bias == Bias::kYes) {
+    ROTA_ASSIGN_OR_RETURN(matrix.bias, bind_vector(checkpoint, prefix + ".bias", out));
+  }
+  return matrix;
+}
+
+Result<DecoderWeights> bind_frame(const ModelConfig& config, const Checkpoint& checkpoint) {
+  DecoderWeights weights;
+  ROTA_ASSIGN_OR_RETURN(weights.embedding, bind_matrix(checkpoint, "model.embed_tokens",
+                                                       config.vocab, config.hidden, Bias::kNo));
+  ROTA_ASSIGN_OR_RETURN(weights.final_norm,
+                        bind_vector(checkpoint, "model.norm.weight", config.hidden));
+  weights.lm_head = weights.embedding;
+  if (!config.tie_word_embeddings) {
+    ROTA_ASSIGN_OR_RETURN(weights.lm_head, bind_matrix(checkpoint, "lm_head", config.vocab,
+                                                       config.hidden, Bias::kNo));
+  }
+  return weights;
+}
+
+Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpoint& checkpoint,
+                                        const std::string& prefix) {
+  const Bias bias = config.attention_bias ? Bias::kYes : Bias::kNo;
+  const int64_t queries = config.heads * config.head_dim;
+  const int64_t keys = config.kv_heads * config.head_dim;
+  AttentionWeights weights;
+  ROTA_ASSIGN_OR_RETURN(weights.q,
+                        bind_matrix(checkpoint, prefix + ".q_proj", queries, config.hidden, bias));
+  ROTA_ASSIGN_OR_RETURN(weights.k,
+                        bind_matrix(checkpoint, prefix + ".k_proj", keys, config.hidden, bias));
+  ROTA_ASSIGN_OR_RETURN(weights.v,
+                        bind_matrix(checkpoint, prefix + ".v_proj", keys, config.hidden, bias));
+  ROTA_ASSIGN_OR_RETURN(weights.o,
+                        bind_matrix(checkpoint, prefix + ".o_proj", config.hidden, queries, bias));
+  if (config.attention_sinks) {
+    ROTA_ASSIGN_OR_RETURN(weights.sinks, bind_floats(checkpoint, prefix + ".sinks", config.heads));
+  }
+  return weights;
+}
+
+Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoint& checkpoint,
+                                       const std::string& prefix, MoeTensorNames moe) {
+  DecoderLayerWeights layer;
+  ROTA_ASSIGN_OR_RETURN(layer.attention_norm,
+                        bind_vector(checkpoint, prefix + ".input_layernorm.weight", config.hidden));
+  ROTA_ASSIGN_OR_RETURN(layer.attention, bind_attention(config, checkpoint, prefix + ".self_attn"));
+  ROTA_ASSIGN_OR_RETURN(
+      layer.moe_norm,
+      bind_vector(checkpoint, prefix + ".post_attention_layernorm.weight", config.hidden));
+  layer.moe = std::move(moe);
+  return layer;
+}
+
+}  // namespace rota

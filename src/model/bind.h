@@ -1,0 +1,45 @@
+// From tensor names to views: what the file of a model family is written with.
+//
+// Every function requires dtype and shape, and its error names the tensor, what was found and what
+// was expected. Views point into the checkpoint.
+//
+//   ROTA_ASSIGN_OR_RETURN(WeightMatrix q, bind_matrix(ckpt, p + "q_proj", heads * dim, hidden,
+//                                                     Bias::kYes));
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "kernels/matmul.h"
+#include "model/decoder_weights.h"
+
+namespace rota {
+
+enum class Bias { kNo, kYes };
+
+// PREFIX.weight BF16 [out, in] and, with Bias::kYes, PREFIX.bias BF16 [out].
+Result<WeightMatrix> bind_matrix(const Checkpoint& checkpoint, const std::string& prefix,
+                                 int64_t out, int64_t in, Bias bias);
+
+// BF16 [size], as it lies and as float.
+Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view name, int64_t size);
+Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string_view name,
+                                       int64_t size);
+
+// What the published decoders share: model.embed_tokens, model.norm, lm_head (or the embedding
+// again where the two are tied); the layers are left to the family.
+Result<DecoderWeights> bind_frame(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// PREFIX.input_layernorm, .self_attn, .post_attention_layernorm; the expert tensors as `moe` names
+// them.
+Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoint& checkpoint,
+                                       const std::string& prefix, MoeTensorNames moe);
+
+// PREFIX.q_proj, .k_proj, .v_proj, .o_proj and, where the config says so, PREFIX.sinks.
+Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpoint& checkpoint,
+                                        const std::string& prefix);
+
+}  // namespace rota

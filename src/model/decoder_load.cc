@@ -1,0 +1,162 @@
+// How a Decoder comes to be: weights into blocks, memory of a step, sizes.
+#include <algorithm>
+
+#include "model/decoder.h"
+#include "platform/cpu.h"
+
+namespace rota {
+namespace {
+
+Bytes bytes_of(const WeightMatrix& matrix) {
+  Bytes bytes = matrix.row_stride * matrix.out.logical();
+  if (matrix.bias != nullptr) bytes = bytes + size_of(DType::kBf16) * matrix.out.logical();
+  return bytes;
+}
+
+Result<std::optional<RopeTable>> make_rope(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  if (rope.type == RopeType::kNone) return std::optional<RopeTable>();
+  RopeParameters parameters;
+  parameters.head_dim = config.head_dim;
+  parameters.theta = rope.theta;
+  if (rope.type == RopeType::kYarn) {
+    parameters.yarn = YarnParameters{.factor = rope.factor,
+                                     .original_max_position = rope.original_max_position,
+                                     .beta_fast = rope.beta_fast,
+                                     .beta_slow = rope.beta_slow,
+                                     .truncate = rope.truncate};
+    parameters.attention_factor = rope.attention_factor;
+  }
+  ROTA_ASSIGN_OR_RETURN(RopeTable table, RopeTable::make(parameters));
+  return std::optional(std::move(table));
+}
+
+Status check_options(const ModelConfig& config, const ModelOptions& options) {
+  if (options.max_batch_tokens < 1 || options.max_logit_rows < 1 || options.max_model_len < 1) {
+    return invalid_argument(
+        "model options: {} batch tokens, {} logit rows, length {}: expected at least one of each",
+        options.max_batch_tokens, options.max_logit_rows, options.max_model_len);
+  }
+  if (config.attention.size() != static_cast<size_t>(config.layers)) {
+    return invalid_argument("config: kinds of attention for {} layers, the model has {}",
+                            config.attention.size(), config.layers);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, DecoderWeights weights) {
+  const ModelConfig& config = context.config;
+  const ModelOptions& options = context.options;
+  ROTA_RETURN_IF_ERROR(check_options(config, options));
+  const CpuFeatures cpu = detect_cpu();
+  const KernelTable& kernels =
+      options.kernels != nullptr ? *options.kernels : kernels_for(options.isa, cpu);
+  ROTA_ASSIGN_OR_RETURN(MoePlan plan,
+                        plan_moe(moe_config(config), options.moe,
+                                 {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}));
+  const KvSpec kv = make_kv_spec(config, options.compute, kernels);
+  ROTA_ASSIGN_OR_RETURN(
+      Execution exec,
+      Execution::make(kernels, options.compute, context.team,
+                      {.max_in = Extent(std::max(config.hidden, config.heads * config.head_dim)),
+                       .attention = kernels.attend_scratch_bytes(kv.shape, config.heads)}));
+  auto decoder =
+      std::unique_ptr<Decoder>(new Decoder(context, kernels, std::move(plan), std::move(exec)));
+  ROTA_ASSIGN_OR_RETURN(decoder->rope_, make_rope(config));
+  ROTA_RETURN_IF_ERROR(decoder->load_layers(context, std::move(weights)));
+  ROTA_RETURN_IF_ERROR(decoder->allocate_workspace());
+  decoder->count_sizes(context.checkpoint);
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+Decoder::Decoder(const LoadContext& context, const KernelTable& kernels, MoePlan plan,
+                 Execution exec)
+    : config_(context.config),
+      options_(context.options),
+      kv_spec_(make_kv_spec(context.config, context.options.compute, kernels)),
+      moe_plan_(std::move(plan)),
+      exec_(std::move(exec)),
+      layout_(context.options.max_batch_tokens) {}
+
+Status Decoder::load_layers(const LoadContext& context, DecoderWeights weights) {
+  embedding_ = weights.embedding;
+  final_norm_ = weights.final_norm;
+  ROTA_ASSIGN_OR_RETURN(lm_head_, Linear::make({weights.lm_head}, exec_));
+  const MoeLayerSource source{.config = &moe_plan_.config,
+                              .plan = &moe_plan_.widths,
+                              .map = ExpertMap::whole(config_.experts),
+                              .compute = options_.compute};
+  const std::vector<KvPlace> places = kv_places(kv_spec_, config_.layers);
+  for (size_t n = 0; n < weights.layers.size(); ++n) {
+    DecoderLayerWeights& layer = weights.layers[n];
+    const AttentionBlock::Geometry geometry{
+        .heads = config_.heads,
+        .window = kv_spec_.groups[static_cast<size_t>(places[n].group)].window,
+        .kv = kv_spec_.shape,
+        .place = places[n]};
+    ROTA_ASSIGN_OR_RETURN(AttentionBlock attention,
+                          AttentionBlock::make(std::move(layer.attention), geometry, exec_));
+    ROTA_ASSIGN_OR_RETURN(MoeLayer moe, MoeLayer::load(context.checkpoint, layer.moe, source));
+    if (options_.verify_weights) ROTA_RETURN_IF_ERROR(moe.verify_all(context.team));
+    layers_.push_back({.attention_norm = layer.attention_norm,
+                       .attention = std::move(attention),
+                       .moe_norm = layer.moe_norm,
+                       .moe = std::move(moe)});
+  }
+  return {};
+}
+
+Status Decoder::allocate_workspace() {
+  const int64_t tokens = options_.max_batch_tokens;
+  const Extent hidden(config_.hidden);
+  Workspace& w = workspace_;
+  ROTA_ASSIGN_OR_RETURN(w.residual, Matrix<float>::allocate(tokens, hidden));
+  ROTA_ASSIGN_OR_RETURN(w.normed, Matrix<float>::allocate(tokens, hidden));
+  ROTA_ASSIGN_OR_RETURN(w.moe_out, Matrix<float>::allocate(tokens, hidden));
+  ROTA_ASSIGN_OR_RETURN(w.selected, Matrix<float>::allocate(options_.max_logit_rows, hidden));
+  const Bytes lm_head_input = lm_head_->layout().token_stride * options_.max_logit_rows;
+  ROTA_ASSIGN_OR_RETURN(w.lm_head_input, Buffer::allocate(static_cast<size_t>(lm_head_input.count),
+                                                          Fill::kUnspecified));
+  const Extent angles(std::max<int64_t>(1, tokens * config_.head_dim / 2));
+  ROTA_ASSIGN_OR_RETURN(w.cos, Matrix<float>::allocate(1, angles));
+  ROTA_ASSIGN_OR_RETURN(w.sin, Matrix<float>::allocate(1, angles));
+  Bytes prepared;
+  for (const Layer& layer : layers_) {
+    prepared = std::max(prepared, layer.attention.prepared_per_token());
+  }
+  ROTA_ASSIGN_OR_RETURN(w.attention, AttentionWorkspace::allocate(config_, tokens, prepared));
+  ROTA_ASSIGN_OR_RETURN(moe_, MoeRunner::make(moe_plan_, exec_.kernels(), exec_.team(), tokens));
+  return {};
+}
+
+void Decoder::count_sizes(const Checkpoint& checkpoint) {
+  const Bytes norm = size_of(DType::kBf16) * config_.hidden;
+  const Bytes head = lm_head_->weight_bytes();
+  // What every token reads: one row of the embedding, the final norm, all of lm_head.
+  Bytes read = norm * 2 + head;
+  Bytes mapped = norm + head;
+  if (!config_.tie_word_embeddings) mapped = mapped + bytes_of(embedding_);
+  Bytes copied;
+  for (const Layer& layer : layers_) {
+    const Bytes dense = norm * 2 + layer.attention.weight_bytes() + bytes_of(layer.moe.router());
+    read = read + dense + layer.moe.bytes_of_one_expert() * config_.top_k;
+    mapped = mapped + dense + layer.moe.bytes().mapped;
+    copied = copied + layer.moe.bytes().copied;
+  }
+  sizes_.bytes_per_token = read.count;
+  // Tensors that the checkpoint had to copy are not read in the file.
+  sizes_.mapped_bytes = std::max<int64_t>(0, mapped.count - checkpoint.copied_bytes());
+  sizes_.copied_bytes = copied.count + checkpoint.copied_bytes();
+  const Workspace& w = workspace_;
+  sizes_.workspace_bytes = exec_.scratch_bytes() + moe_->workspace_bytes();
+  for (const Matrix<float>* matrix : {&w.residual, &w.normed, &w.moe_out, &w.selected, &w.cos,
+                                      &w.sin, &w.attention.qkv, &w.attention.attended}) {
+    sizes_.workspace_bytes += matrix->rows() * matrix->view().stride() * 4;
+  }
+  sizes_.workspace_bytes +=
+      static_cast<int64_t>(w.lm_head_input.size() + w.attention.prepared.size());
+}
+
+}  // namespace rota

@@ -1,0 +1,67 @@
+#include "model/linear.h"
+
+namespace rota {
+namespace {
+
+// Enough tiles that an unlucky last one costs a few percent, none so narrow that it only costs.
+constexpr int64_t kTilesPerThread = 8;
+constexpr int64_t kMinTileColumns = 32;
+
+}  // namespace
+
+Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& exec) {
+  ROTA_CHECK(!parts.empty(), "a linear needs a matrix");
+  const KernelTable& kernels = exec.kernels();
+  Linear linear;
+  linear.layout_ = kernels.input_layout(parts.front(), exec.compute());
+  for (const WeightMatrix& part : parts) {
+    const InputLayout layout = kernels.input_layout(part, exec.compute());
+    ROTA_CHECK(part.in == parts.front().in && layout.kind == linear.layout_.kind &&
+                   layout.token_stride == linear.layout_.token_stride,
+               "matrices that share an input must read it the same way");
+    linear.columns_ += part.out.logical();
+  }
+  linear.parts_ = std::move(parts);
+  const int64_t tiles = kTilesPerThread * exec.team().size();
+  const int64_t tile_columns = std::max(kMinTileColumns, (linear.columns_ + tiles - 1) / tiles);
+  for (size_t part = 0; part < linear.parts_.size(); ++part) {
+    linear.add_tiles(part, tile_columns, kernels);
+  }
+  return linear;
+}
+
+Bytes Linear::weight_bytes() const {
+  Bytes bytes;
+  for (const WeightMatrix& part : parts_) {
+    bytes = bytes + part.row_stride * part.out.logical();
+    if (part.bias != nullptr) bytes = bytes + size_of(DType::kBf16) * part.out.logical();
+  }
+  return bytes;
+}
+
+void Linear::add_tiles(size_t part, int64_t tile_columns, const KernelTable& kernels) {
+  const WeightMatrix& weights = parts_[part];
+  const int64_t step = round_up(tile_columns, kernels.column_granularity(weights));
+  int64_t begin = 0;
+  for (size_t i = 0; i < part; ++i) begin += parts_[i].out.logical();
+  for (int64_t first = 0; first < weights.out.logical(); first += step) {
+    tiles_.push_back({.part = part,
+                      .first = first,
+                      .end = std::min(first + step, weights.out.logical()),
+                      .out_column = begin + first});
+  }
+}
+
+void Linear::run_tile(const Execution& exec, const Tile& tile, const PreparedInput& input,
+                      MatrixView<float> out, int member) const {
+  ROTA_DCHECK(out.width().logical() >= columns_ && out.rows() >= input.tokens, "output too small");
+  exec.kernels().matmul({.weights = &parts_[tile.part],
+                         .input = input,
+                         .first_column = tile.first,
+                         .end_column = tile.end,
+                         .out = out.data() + (tile.out_column - tile.first),
+                         .out_stride = out.stride(),
+                         .scratch = exec.scratch(member)});
+}
+
+}  // namespace rota
