@@ -34,7 +34,8 @@ using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)
 struct LoadOptions {
   LoadProgress progress;
   int threads = 4;
-  std::stop_token stop;  // ends early with kCancelled
+  bool prefer_copy = false;  // lock_in_memory(): a private copy even where mlock is allowed
+  std::stop_token stop;      // ends early with kCancelled
 };
 
 // Where the weights are: in the page cache, locked there, or in memory of our own.
@@ -85,8 +86,9 @@ class Checkpoint {
   // hold a TensorInfo.
   Status lock_in_memory(const LoadOptions& options = {});
 
+  struct State;  // of the sources of this class alone
+
  private:
-  struct State;
   explicit Checkpoint(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

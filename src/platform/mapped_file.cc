@@ -184,7 +184,7 @@ Status MappedFile::read_ahead(size_t offset, size_t length) const {
 
 Status MappedFile::lock_in_memory() {
   if (size_ == 0 || locked_) return {};
-  if (mlock(data_, size_) == 0) {
+  if (mlock2(data_, size_, MLOCK_ONFAULT) == 0) {
     locked_ = true;
     return {};
   }
@@ -199,6 +199,11 @@ Status MappedFile::lock_in_memory() {
   }
   return error(StatusCode::kIo, "{}: cannot lock {} bytes in memory: {}", path_, size_,
                std::strerror(number));
+}
+
+void MappedFile::unlock() {
+  if (locked_) munlock(data_, size_);
+  locked_ = false;
 }
 
 }  // namespace rota

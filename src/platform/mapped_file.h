@@ -55,9 +55,10 @@ class MappedFile {
   // become shorter. Blocks while the disk works; safe from several threads at once.
   Status read_ahead(size_t offset, size_t length) const;
 
-  // Keeps the whole mapping in memory (mlock). kResourceExhausted names RLIMIT_MEMLOCK where that
-  // is what refused; nothing has changed then.
+  // Keeps every page in memory from the moment it is read (mlock on fault): read_ahead() completes
+  // it. Returns at once. kResourceExhausted names RLIMIT_MEMLOCK where that is what refused.
   Status lock_in_memory();
+  void unlock();
   bool locked() const { return locked_; }
 
  private:

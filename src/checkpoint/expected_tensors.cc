@@ -1,0 +1,134 @@
+#include "checkpoint/expected_tensors.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "quant/mxfp4.h"
+
+namespace rota {
+namespace {
+
+class SpecList {
+ public:
+  explicit SpecList(const ModelConfig& config) : c_(config) {}
+
+  std::vector<TensorSpec> build() && {
+    add("model.embed_tokens.weight", {c_.vocab, c_.hidden});
+    for (int64_t layer = 0; layer < c_.layers; ++layer) {
+      const std::string prefix = fmt::format("model.layers.{}.", layer);
+      add(prefix + "input_layernorm.weight", {c_.hidden});
+      add(prefix + "post_attention_layernorm.weight", {c_.hidden});
+      add_attention(prefix + "self_attn.");
+      if (c_.architecture == Architecture::kGptOss) {
+        add_gpt_oss_moe(prefix + "mlp.");
+      } else {
+        add_mixtral_moe(prefix + "block_sparse_moe.");
+      }
+    }
+    add("model.norm.weight", {c_.hidden});
+    if (!c_.tie_word_embeddings) add("lm_head.weight", {c_.vocab, c_.hidden});
+    return std::move(specs_);
+  }
+
+ private:
+  void add(std::string name, std::vector<int64_t> shape) { add(std::move(name), c_.dtype, shape); }
+  void add(std::string name, DType dtype, std::vector<int64_t> shape) {
+    specs_.push_back({std::move(name), dtype, std::move(shape)});
+  }
+
+  void add_attention(const std::string& prefix) {
+    const int64_t q = c_.heads * c_.head_dim;
+    const int64_t kv = c_.kv_heads * c_.head_dim;
+    add_linear(prefix + "q_proj", q, c_.hidden, c_.attention_bias);
+    add_linear(prefix + "k_proj", kv, c_.hidden, c_.attention_bias);
+    add_linear(prefix + "v_proj", kv, c_.hidden, c_.attention_bias);
+    add_linear(prefix + "o_proj", c_.hidden, q, c_.attention_bias);
+    if (c_.attention_sinks) add(prefix + "sinks", {c_.heads});
+  }
+
+  void add_linear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
+    add(name + ".weight", {outputs, inputs});
+    if (bias) add(name + ".bias", {outputs});
+  }
+
+  void add_gpt_oss_moe(const std::string& prefix) {
+    add_linear(prefix + "router", c_.experts, c_.hidden, c_.router_bias);
+    add_stacked(prefix + "experts.gate_up_proj", 2 * c_.intermediate, c_.hidden);
+    add_stacked(prefix + "experts.down_proj", c_.hidden, c_.intermediate);
+  }
+
+  void add_stacked(const std::string& name, int64_t outputs, int64_t inputs) {
+    if (c_.quant.method == QuantMethod::kMxfp4) {
+      const int64_t blocks = inputs / kMxfp4BlockElements;
+      add(name + "_blocks", DType::kU8, {c_.experts, outputs, blocks, kMxfp4BlockBytes.count});
+      add(name + "_scales", DType::kU8, {c_.experts, outputs, blocks});
+    } else {
+      add(name, {c_.experts, inputs, outputs});
+    }
+    if (c_.expert_bias) add(name + "_bias", {c_.experts, outputs});
+  }
+
+  void add_mixtral_moe(const std::string& prefix) {
+    add(prefix + "gate.weight", {c_.experts, c_.hidden});
+    for (int64_t expert = 0; expert < c_.experts; ++expert) {
+      const std::string one = fmt::format("{}experts.{}.", prefix, expert);
+      add(one + "w1.weight", {c_.intermediate, c_.hidden});
+      add(one + "w2.weight", {c_.hidden, c_.intermediate});
+      add(one + "w3.weight", {c_.intermediate, c_.hidden});
+    }
+  }
+
+  const ModelConfig& c_;
+  std::vector<TensorSpec> specs_;
+};
+
+// config.json decides how experts are stored; weights in the other form belong to another
+// config.json.
+Status check_expert_format(const ModelConfig& config, const Checkpoint& checkpoint) {
+  if (config.architecture != Architecture::kGptOss) return {};
+  constexpr std::string_view kPlain = "model.layers.0.mlp.experts.gate_up_proj";
+  const std::string blocks = fmt::format("{}_blocks", kPlain);
+  const bool says_mxfp4 = config.quant.method == QuantMethod::kMxfp4;
+  if (!says_mxfp4 && checkpoint.find(blocks) != nullptr) {
+    return invalid_argument(
+        "config.json has no quantization_config, but the weights are MXFP4 ({} in {}); the two do "
+        "not belong together",
+        blocks, checkpoint.find(blocks)->file);
+  }
+  if (says_mxfp4 && checkpoint.find(blocks) == nullptr && checkpoint.find(kPlain) != nullptr) {
+    return invalid_argument(
+        "config.json says quant_method mxfp4, but the experts are not quantised ({} in {}); the "
+        "two "
+        "do not belong together",
+        kPlain, checkpoint.find(kPlain)->file);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
+  return SpecList(config).build();
+}
+
+Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+  ROTA_RETURN_IF_ERROR(check_expert_format(config, checkpoint));
+  const auto specs = expected_tensors(config);
+  const auto missing = std::count_if(specs.begin(), specs.end(), [&](const TensorSpec& spec) {
+    return checkpoint.find(spec.name) == nullptr;
+  });
+  for (const TensorSpec& spec : specs) {
+    const auto found = checkpoint.require(spec);
+    if (found.ok()) continue;
+    if (missing < 2 || found.status().code() != StatusCode::kNotFound) return found.status();
+    return error(found.status().code(), "{} (the first of {} missing tensors)",
+                 found.status().message(), missing);
+  }
+  if (const size_t extra = checkpoint.tensors().size() - specs.size(); extra > 0) {
+    log::info("{} tensors of the weights are not used by {}", extra,
+              to_string(config.architecture));
+  }
+  return {};
+}
+
+}  // namespace rota
