@@ -21,12 +21,12 @@ struct SamplingParams {
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
   double repetition_penalty = 1.0;
-  std::vector<std::pair<int32_t, double>> logit_bias;
-  std::optional<int64_t> seed;  // none: drawn by the engine, and told in the log
-  int64_t max_tokens = 16;      // 0: the prompt alone is computed (for prompt_logprobs)
-  int64_t min_tokens = 0;       // no end-of-sequence or stop token before that many
+  std::vector<std::pair<int32_t, double>> logit_bias = {};
+  std::optional<int64_t> seed = {};  // none: drawn by the engine, and told in the log
+  int64_t max_tokens = 16;           // 0: the prompt alone is computed (for prompt_logprobs)
+  int64_t min_tokens = 0;            // no end-of-sequence or stop token before that many
   bool ignore_eos = false;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids = {};
   int64_t logprobs = -1;  // -1: none; n >= 0: of the chosen token and of the n most likely ones
   int64_t prompt_logprobs = -1;  // the same for every prompt token but the first
 };
@@ -37,12 +37,12 @@ inline constexpr int64_t kMaxLogprobs = 20;
 Status validate(const SamplingParams& params, int64_t vocab_size);
 
 struct EngineRequest {
-  std::string id;  // unique among running requests; echoed in outputs
-  std::vector<int32_t> prompt;
+  std::string id = {};  // unique among running requests; echoed in outputs
+  std::vector<int32_t> prompt = {};
   SamplingParams sampling;
-  int64_t priority = 0;        // lower runs first
-  std::string cache_salt;      // prefix cache entries are shared only under the same salt
-  bool trace_experts = false;  // outputs carry the experts that served each token
+  int64_t priority = 0;         // lower runs first
+  std::string cache_salt = {};  // prefix cache entries are shared only under the same salt
+  bool trace_experts = false;   // outputs carry the experts that served each token
 };
 
 struct TokenLogprob {
@@ -57,10 +57,10 @@ using PositionLogprobs = std::vector<TokenLogprob>;
 
 struct OutputToken {
   int32_t id = 0;
-  std::optional<PositionLogprobs> logprobs;
+  std::optional<PositionLogprobs> logprobs = {};
   // trace_experts: chosen experts of each MoE layer for the position that produced this token
   // [layers * k].
-  std::vector<int16_t> experts;
+  std::vector<int16_t> experts = {};
 };
 
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
@@ -69,15 +69,15 @@ std::string_view to_string(
 
 // News of one request after a step. The last one has finish_reason != kNone.
 struct RequestOutput {
-  std::string id;
-  std::vector<OutputToken> tokens;  // new ones
-  std::vector<std::optional<PositionLogprobs>>
-      prompt_logprobs;  // once, with the first token; [0] is none
+  std::string id = {};
+  std::vector<OutputToken> tokens = {};  // new ones
+  std::vector<std::optional<PositionLogprobs>> prompt_logprobs =
+      {};  // once, with the first token; [0] is none
   FinishReason finish_reason = FinishReason::kNone;
   // The stop or end token that ended it: the last of `tokens`, but no part of the text.
-  std::optional<int32_t> stop_token;
+  std::optional<int32_t> stop_token = {};
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-  Status status;              // kError: why, told to the client
+  Status status = {};         // kError: why, told to the client
 };
 
 }  // namespace rota

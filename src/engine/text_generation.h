@@ -1,9 +1,9 @@
 // The text of one request as its tokens arrive: detokenised, cut at stop strings, the same whether
 // it is streamed or not.
 //
-//   TextStream text(tokenizer, {.stop = {"\n\n"}});
+//   ROTA_ASSIGN_OR_RETURN(TextStream text, TextStream::make(tokenizer, {.stop = {"\n\n"}}));
 //   TextDelta delta = text.add(output);             // for every RequestOutput of the request
-//   if (delta.finish_reason != FinishReason::kNone && !output_was_last) client->cancel(id);
+//   if (delta.cancel_request) client->cancel(id);
 //
 // Contract: deltas are whole UTF-8 code points; what may yet become a stop string is held back; a
 // stop string itself and the token that ended the request are no part of the text.
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "engine/request.h"
 
 namespace rota {
@@ -22,17 +23,18 @@ namespace rota {
 class Tokenizer;
 
 struct TextStreamOptions {
-  std::vector<std::string> stop;      // stop strings; empty ones are ignored
-  bool skip_special_tokens = true;    // leave special tokens out of the text
-  bool include_stop_in_text = false;  // keep the stop string or stop token's text
+  std::vector<std::string> stop = {};  // stop strings
+  bool skip_special_tokens = true;     // leave special tokens out of the text
+  bool continues_text = false;         // a completion that is shown behind its prompt
+  bool include_stop_in_text = false;   // keep the stop string or stop token's text
 };
 
 struct TextDelta {
-  std::string text;
+  std::string text = {};
   FinishReason finish_reason = FinishReason::kNone;  // kStop also for a stop string
-  // What stopped it, for stop_reason: a stop string or a stop token (not the end-of-sequence one).
-  std::optional<std::string> stop_string;
-  std::optional<int32_t> stop_token;
+  // What stopped it: a stop string, or a token (of stop_token_ids, or the end-of-sequence one).
+  std::optional<std::string> stop_string = {};
+  std::optional<int32_t> stop_token = {};
   // True when the stream has ended but the engine does not know: the caller cancels the request.
   bool cancel_request = false;
   size_t tokens = 0;  // how many of the output's tokens belong to it (fewer after a stop string)
@@ -40,8 +42,9 @@ struct TextDelta {
 
 class TextStream {
  public:
-  // The tokenizer outlives the stream.
-  TextStream(const Tokenizer& tokenizer, TextStreamOptions options);
+  // kInvalidArgument: an empty stop string, or more than a megabyte of them.
+  static Result<TextStream> make(std::shared_ptr<const Tokenizer> tokenizer,
+                                 TextStreamOptions options = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
   TextStream& operator=(TextStream&&) noexcept;
@@ -56,6 +59,7 @@ class TextStream {
 
  private:
   struct State;
+  explicit TextStream(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
