@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 #include "moe/experts.h"
+#include "moe/gate.h"
 #include "moe/plan.h"
 #include "moe/prepare_finalize.h"
 #include "moe/weights.h"
@@ -42,17 +43,15 @@ class MoeRunner {
 
  private:
   MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team);
-  TopK route_all(const MoeLayer& layer, MatrixView<const float> hidden);
-  void route_block(const MoeLayer& layer, MatrixView<const float> hidden, int64_t first,
-                   int member);
+  // Dispatch, experts and combine of no more tokens than the workspace holds.
+  Status run_pass(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
+                  MatrixView<float> out);
 
   const MoePlan* plan_;
-  const KernelTable* kernels_;
   ThreadTeam* team_;
   ExpertsSizing sizing_;
-  int64_t max_tokens_ = 0;
+  Gate gate_;
   Buffer experts_workspace_;
-  Buffer router_workspace_;
 };
 
 }  // namespace rota

@@ -27,12 +27,17 @@
 
 namespace rota {
 
+enum class MatrixRole { kGate, kUp, kDown };
+
 struct ExpertMatrices {
   // Interleaved: `gate` holds gate and up, [2I, H], and `up` is unused. Not gated: only `up`.
   WeightMatrix gate;
   WeightMatrix up;
   WeightMatrix down;  // [H, I]
 };
+
+// Outputs [first, first + count) of a matrix, as a matrix of its own.
+WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count);
 
 // What a layer's experts cost: `mapped` bytes are read in the file where they lie, `copied` ones
 // are in memory of our own.
@@ -75,7 +80,14 @@ class MoeLayer {
 
  private:
   struct Checks;
+  struct RoleSource {
+    const MoeTensorNames* names = nullptr;
+    const MoeConfig* config = nullptr;
+    const WidthPlan* plan = nullptr;
+    MatrixRole role = MatrixRole::kDown;
+  };
   MoeLayer();
+  Status add_role(const Checkpoint& checkpoint, const RoleSource& source);
 
   WeightMatrix router_;
   ExpertMap map_ = ExpertMap::whole(1);

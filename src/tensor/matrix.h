@@ -9,6 +9,7 @@
 // compile.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -104,6 +105,18 @@ MatrixView<T, Tail::kZero> zero_tails(MatrixView<T, Tail::kUnspecified> view) {
   }
   using Zeroed = MatrixView<T, Tail::kZero>;
   return Zeroed(typename Zeroed::Trusted{}, view.data(), view.rows(), width, view.stride());
+}
+
+// In ROTA_POISON builds: NaN into everything past logical, so that a consumer of an unspecified
+// tail shows. Nothing otherwise.
+inline void poison_tails([[maybe_unused]] MatrixView<float> view) {
+#ifdef ROTA_POISON
+  for (int64_t r = 0; r < view.rows(); ++r) {
+    float* row = view.row(r).data();
+    std::fill(row + view.width().logical(), row + view.stride(),
+              std::numeric_limits<float>::quiet_NaN());
+  }
+#endif
 }
 
 // An owned matrix whose rows start on cache lines. Allocated zero, tails included.

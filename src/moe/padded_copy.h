@@ -1,0 +1,26 @@
+// Copies a logical weight matrix into a padded one (R5): codes, block scales and bias.
+//
+// Contract: padded elements are zero in every format (BF16 and float32: 0; MXFP4: code 0 under the
+// finite scale 2^0), and so are padded biases. Rows that interleave gate and up stay interleaved,
+// since padding comes after the last pair; matrices that hold gate and up one after the other must
+// be split first.
+//
+//   WeightMatrix padded = *pad_matrix(view, Extent(5760, 6144), Extent(2880, 3072), buffers);
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/matmul.h"
+#include "platform/memory.h"
+
+namespace rota {
+
+// Bytes of a matrix of these widths in a format: codes and scales, and the bias where there is one.
+Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias);
+
+// `view` is unpadded, out and in have its logical sizes. The copy lives in `buffers`.
+Result<WeightMatrix> pad_matrix(const WeightMatrix& view, Extent out, Extent in,
+                                std::vector<Buffer>& buffers);
+
+}  // namespace rota

@@ -1,0 +1,91 @@
+#include "moe/runner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace rota {
+namespace {
+
+// Large prefills run in passes of so many rows that the workspace stays below this; a pass reads
+// every active expert's weights once, so passes are as large as this allows.
+constexpr int64_t kMaxWorkspaceBytes = int64_t{128} << 20;
+
+int64_t tokens_a_pass(const ExpertsBackend& backend, ExpertsSizing sizing, int64_t max_tokens) {
+  int64_t tokens = max_tokens;
+  for (; tokens > 1; tokens = (tokens + 1) / 2) {
+    sizing.tokens = tokens;
+    if (backend.workspace_bytes(sizing).count <= kMaxWorkspaceBytes) break;
+  }
+  return tokens;
+}
+
+}  // namespace
+
+MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team)
+    : plan_(&plan), team_(&team) {
+  sizing_ = {.config = &plan.config,
+             .plan = &plan.widths,
+             .kernels = &kernels,
+             .compute = plan.context.compute,
+             .local_experts = plan.config.router.experts,
+             .tokens = 1,
+             .threads = team.size()};
+}
+
+Result<MoeRunner> MoeRunner::make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
+                                  int64_t max_tokens) {
+  ROTA_CHECK(max_tokens >= 1, "a runner for at least one token");
+  MoeRunner runner(plan, kernels, team);
+  const ExpertsBackend& backend = *plan.choice.backend;
+  runner.sizing_.tokens = tokens_a_pass(backend, runner.sizing_, max_tokens);
+  const int64_t bytes = backend.workspace_bytes(runner.sizing_).count;
+  ROTA_ASSIGN_OR_RETURN(runner.experts_workspace_,
+                        Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));
+  ROTA_ASSIGN_OR_RETURN(runner.gate_, Gate::make(plan.config, kernels, team, max_tokens));
+  return runner;
+}
+
+int64_t MoeRunner::workspace_bytes() const {
+  return static_cast<int64_t>(experts_workspace_.size()) + gate_.workspace_bytes();
+}
+
+Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
+                      MoeTrace* trace) {
+  ROTA_CHECK(hidden.rows() == out.rows() && out.width().logical() == plan_->widths.final.logical(),
+             "a row out for each row in");
+  const TopK topk = gate_.run(layer.router(), hidden);
+  if (trace != nullptr) trace->routed(topk);
+  for (int64_t first = 0; first < hidden.rows(); first += sizing_.tokens) {
+    const int64_t count = std::min(sizing_.tokens, hidden.rows() - first);
+    ROTA_RETURN_IF_ERROR(run_pass(layer, hidden.row_range(first, count), topk.range(first, count),
+                                  out.row_range(first, count)));
+  }
+  const std::span<int64_t> served = layer.served();
+  for (int64_t slot = 0; slot < topk.tokens * topk.k; ++slot) {
+    ++served[static_cast<size_t>(topk.ids[slot])];
+  }
+  return {};
+}
+
+Status MoeRunner::run_pass(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
+                           MatrixView<float> out) {
+  const PrepareFinalize& prepare_finalize = prepare_finalize_for(plan_->transport);
+  const DispatchedTokens tokens = prepare_finalize.dispatch(hidden, topk);
+  ROTA_ASSIGN_OR_RETURN(const ExpertsOutput experts,
+                        plan_->choice.backend->run(
+                            {.sizing = &sizing_,
+                             .layer = &layer,
+                             .hidden = tokens.hidden,
+                             .topk = tokens.topk,
+                             .team = team_,
+                             .workspace = {experts_workspace_.data(), experts_workspace_.size()}}));
+  prepare_finalize.combine({.experts = &experts,
+                            .topk = topk,
+                            .out = out.column_range(0, plan_->widths.cut),
+                            .kernels = sizing_.kernels,
+                            .team = team_});
+  return {};
+}
+
+}  // namespace rota

@@ -1,0 +1,301 @@
+#include "moe/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkpoint/scan_scales.h"
+#include "moe/padded_copy.h"
+#include "quant/mxfp4.h"
+
+namespace rota {
+namespace {
+
+using Role = MatrixRole;
+constexpr std::array<Role, 3> kRoles = {Role::kGate, Role::kUp, Role::kDown};
+
+// The widths of one expert's matrix, or nothing where the layer has no such matrix.
+struct MatrixWidths {
+  Extent out{1};
+  Extent in{1};
+};
+
+std::optional<MatrixWidths> widths_of(Role role, const MoeConfig& config, const WidthPlan& plan) {
+  ROTA_CHECK(plan.intermediate.has_value(), "weights of an empty shard");
+  const Extent half = *plan.intermediate;
+  switch (role) {
+    case Role::kGate:
+      if (!config.gated()) return std::nullopt;
+      if (!config.interleaved) return MatrixWidths{half, plan.experts_in};
+      return MatrixWidths{Extent(2 * half.logical(), 2 * half.padded()), plan.experts_in};
+    case Role::kUp:
+      if (config.interleaved) return std::nullopt;
+      return MatrixWidths{half, plan.experts_in};
+    case Role::kDown:
+      return MatrixWidths{plan.experts_out, half};
+  }
+  return std::nullopt;
+}
+
+const std::string& name_of(Role role, const MoeConfig& config, const MoeTensorNames& names) {
+  switch (role) {
+    case Role::kGate:
+      return config.interleaved ? names.gate_up : names.gate;
+    case Role::kUp:
+      return names.up;
+    case Role::kDown:
+      return names.down;
+  }
+  return names.down;
+}
+
+// The checkpoint's tensors of one role. Stacked: one of each for all experts; else one an expert.
+struct RoleTensors {
+  TensorInfo data;
+  std::optional<TensorInfo> scales;
+  std::optional<TensorInfo> bias;
+};
+
+// What is read: leading sizes (the experts, where stacked) and logical widths.
+struct RoleShape {
+  std::string name;
+  std::vector<int64_t> leading;
+  int64_t out = 0;
+  int64_t in = 0;
+};
+
+std::vector<int64_t> joined(std::vector<int64_t> leading, std::initializer_list<int64_t> rest) {
+  leading.insert(leading.end(), rest);
+  return leading;
+}
+
+Result<TensorInfo> require(const Checkpoint& checkpoint, const std::string& name, DType dtype,
+                           std::vector<int64_t> shape) {
+  const std::array<DType, 1> dtypes = {dtype};
+  return checkpoint.require(name, dtypes, shape);
+}
+
+Result<RoleTensors> require_role(const Checkpoint& checkpoint, const MoeConfig& config,
+                                 const RoleShape& shape) {
+  RoleTensors out;
+  if (config.format == WeightFormat::kMxfp4) {
+    const int64_t blocks = shape.in / kMxfp4BlockElements;
+    ROTA_ASSIGN_OR_RETURN(
+        out.data, require(checkpoint, shape.name + "_blocks", DType::kU8,
+                          joined(shape.leading, {shape.out, blocks, kMxfp4BlockBytes.count})));
+    ROTA_ASSIGN_OR_RETURN(out.scales, require(checkpoint, shape.name + "_scales", DType::kU8,
+                                              joined(shape.leading, {shape.out, blocks})));
+  } else {
+    const bool out_in = config.order == WeightOrder::kOutIn;
+    ROTA_ASSIGN_OR_RETURN(out.data, require(checkpoint, shape.name, DType::kBf16,
+                                            out_in ? joined(shape.leading, {shape.out, shape.in})
+                                                   : joined(shape.leading, {shape.in, shape.out})));
+  }
+  if (config.expert_bias) {
+    ROTA_ASSIGN_OR_RETURN(out.bias, require(checkpoint, shape.name + "_bias", DType::kBf16,
+                                            joined(shape.leading, {shape.out})));
+  }
+  return out;
+}
+
+// Part `index` of `count` equal parts of a tensor's bytes.
+const std::byte* part(const TensorInfo& tensor, int64_t index, int64_t count) {
+  return tensor.bytes.data() + tensor.byte_size / count * index;
+}
+
+// The matrix where it lies in the file: part `index` of `count` of the role's tensors.
+WeightMatrix file_view(const RoleTensors& tensors, const MoeConfig& config, const RoleShape& shape,
+                       int64_t index, int64_t count) {
+  WeightMatrix view;
+  view.format = config.format;
+  view.order = config.order;
+  view.out = Extent(shape.out);
+  view.in = Extent(shape.in);
+  view.data = part(tensors.data, index, count);
+  if (config.format == WeightFormat::kMxfp4) {
+    const int64_t blocks = shape.in / kMxfp4BlockElements;
+    view.row_stride = kMxfp4BlockBytes * blocks;
+    view.scales = reinterpret_cast<const uint8_t*>(part(*tensors.scales, index, count));
+    view.scale_stride = {blocks};
+  } else {
+    const int64_t row = config.order == WeightOrder::kOutIn ? shape.in : shape.out;
+    view.row_stride = size_of(DType::kBf16) * row;
+  }
+  if (tensors.bias) view.bias = reinterpret_cast<const Bf16*>(part(*tensors.bias, index, count));
+  return view;
+}
+
+bool is_copied(const MatrixWidths& widths) {
+  return widths.out.is_padded() || widths.in.is_padded();
+}
+
+Bytes bytes_of(const MatrixWidths& widths, const MoeConfig& config) {
+  return matrix_bytes(config.format, widths.out, widths.in, config.expert_bias);
+}
+
+WeightMatrix& matrix_of(Role role, ExpertMatrices& expert) {
+  if (role == Role::kGate) return expert.gate;
+  return role == Role::kUp ? expert.up : expert.down;
+}
+
+Result<WeightMatrix> load_router(const Checkpoint& checkpoint, const MoeTensorNames& names,
+                                 const MoeConfig& config) {
+  const std::array<DType, 2> dtypes = {DType::kBf16, DType::kF32};
+  const std::array<int64_t, 2> shape = {config.router.experts, config.hidden};
+  ROTA_ASSIGN_OR_RETURN(const TensorInfo weight,
+                        checkpoint.require(names.router_weight, dtypes, shape));
+  WeightMatrix router;
+  router.format = weight.dtype == DType::kBf16 ? WeightFormat::kBf16 : WeightFormat::kFloat32;
+  router.out = Extent(config.router.experts);
+  router.in = Extent(config.hidden);
+  router.data = weight.bytes.data();
+  router.row_stride = size_of(weight.dtype) * config.hidden;
+  if (config.router_bias) {
+    ROTA_ASSIGN_OR_RETURN(const TensorInfo bias, require(checkpoint, names.router_bias,
+                                                         DType::kBf16, {config.router.experts}));
+    router.bias = reinterpret_cast<const Bf16*>(bias.bytes.data());
+  }
+  return router;
+}
+
+}  // namespace
+
+WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
+  WeightMatrix slice = weights;
+  slice.out = Extent(count);
+  if (weights.order == WeightOrder::kOutIn) {
+    slice.data += first * weights.row_stride.count;
+  } else {
+    const int64_t size = weights.format == WeightFormat::kFloat32 ? 4 : 2;
+    slice.data += first * size;
+  }
+  if (weights.scales != nullptr) slice.scales += first * weights.scale_stride.count;
+  if (weights.bias != nullptr) slice.bias += first;
+  return slice;
+}
+
+ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t experts) {
+  ExpertBytes total;
+  for (const Role role : kRoles) {
+    const auto widths = widths_of(role, config, plan);
+    if (!widths) continue;
+    Bytes& sum = is_copied(*widths) ? total.copied : total.mapped;
+    sum = sum + bytes_of(*widths, config) * experts;
+  }
+  return total;
+}
+
+// What is known of each local expert's block scales, and how often experts were used.
+struct MoeLayer::Checks {
+  uint8_t largest_scale = 0;
+  std::vector<TensorInfo> scales;  // [E, N, K/32] each; empty: nothing to check
+  std::vector<uint8_t> good;       // [local experts]
+  std::vector<int32_t> pending;    // room for a list of local experts
+  std::vector<int64_t> served;     // [E]
+};
+
+MoeLayer::MoeLayer() : checks_(std::make_unique<Checks>()) {}
+MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
+MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
+MoeLayer::~MoeLayer() = default;
+
+Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source) {
+  const MoeConfig& config = *source.config;
+  const Role role = source.role;
+  const auto widths = widths_of(role, config, *source.plan);
+  if (!widths) return {};
+  RoleShape shape{.name = name_of(role, config, *source.names),
+                  .leading = {},
+                  .out = widths->out.logical(),
+                  .in = widths->in.logical()};
+  const std::string pattern = shape.name;
+  std::optional<RoleTensors> stacked;
+  if (source.names->stacked) {
+    shape.leading = {config.router.experts};
+    ROTA_ASSIGN_OR_RETURN(stacked, require_role(checkpoint, config, shape));
+    if (stacked->scales) checks_->scales.push_back(*stacked->scales);
+  }
+  for (int64_t local = 0; local < map_.local_count(); ++local) {
+    const int64_t expert = map_.global(local);
+    WeightMatrix view;
+    if (stacked) {
+      view = file_view(*stacked, config, shape, expert, config.router.experts);
+    } else {
+      shape.name = fmt::format(fmt::runtime(pattern), expert);
+      ROTA_ASSIGN_OR_RETURN(const RoleTensors own, require_role(checkpoint, config, shape));
+      view = file_view(own, config, shape, 0, 1);
+    }
+    if (is_copied(*widths)) {
+      ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));
+    }
+    matrix_of(role, experts_[static_cast<size_t>(local)]) = view;
+  }
+  return {};
+}
+
+Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNames& names,
+                                const MoeLayerSource& source) {
+  const MoeConfig& config = *source.config;
+  if (checkpoint.residence() == WeightsResidence::kNone) {
+    return error(StatusCode::kInternal, "{}: only headers were read", names.router_weight);
+  }
+  MoeLayer layer;
+  layer.map_ = source.map;
+  const auto locals = static_cast<size_t>(source.map.local_count());
+  layer.experts_.resize(locals);
+  ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
+  for (const Role role : kRoles) {
+    ROTA_RETURN_IF_ERROR(layer.add_role(
+        checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));
+  }
+  layer.bytes_ = expert_bytes(config, *source.plan, source.map.local_count());
+  layer.checks_->largest_scale =
+      source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
+  layer.checks_->good.assign(locals, 0);
+  layer.checks_->pending.reserve(locals);
+  layer.checks_->served.assign(static_cast<size_t>(config.router.experts), 0);
+  return layer;
+}
+
+Bytes MoeLayer::bytes_of_one_expert() const {
+  const auto count = static_cast<int64_t>(experts_.size());
+  return {count == 0 ? 0 : (bytes_.mapped.count + bytes_.copied.count) / count};
+}
+
+Status MoeLayer::verify(std::span<const int32_t> locals, ThreadTeam& team) const {
+  Checks& checks = *checks_;
+  if (checks.scales.empty()) return {};
+  checks.pending.clear();
+  for (const int32_t local : locals) {
+    if (checks.good[static_cast<size_t>(local)] == 0) checks.pending.push_back(local);
+  }
+  if (checks.pending.empty()) return {};
+
+  const auto first_bad = [&](int32_t local, const TensorInfo& scales) {
+    return scan_mxfp4_scales(scales, checks.largest_scale, map_.global(local));
+  };
+  team.parallel_for(static_cast<int64_t>(checks.pending.size()), [&](int64_t item, int) {
+    const int32_t local = checks.pending[static_cast<size_t>(item)];
+    const bool good = std::none_of(
+        checks.scales.begin(), checks.scales.end(),
+        [&](const TensorInfo& scales) { return first_bad(local, scales).has_value(); });
+    checks.good[static_cast<size_t>(local)] = good ? 1 : 0;
+  });
+  for (const int32_t local : checks.pending) {
+    if (checks.good[static_cast<size_t>(local)] != 0) continue;
+    for (const TensorInfo& scales : checks.scales) {
+      if (const auto bad = first_bad(local, scales)) return bad->status(scales);
+    }
+  }
+  return {};
+}
+
+Status MoeLayer::verify_all(ThreadTeam& team) const {
+  std::vector<int32_t> all(experts_.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  return verify(all, team);
+}
+
+std::span<int64_t> MoeLayer::served() const { return checks_->served; }
+
+}  // namespace rota
