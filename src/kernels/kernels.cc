@@ -12,10 +12,10 @@
   .swiglu_oai = ns::swiglu_oai, .silu_mul = ns::silu_mul, .add = ns::add,                         \
   .add_scaled = ns::add_scaled, .bf16_to_float = ns::bf16_to_float, .softmax = ns::softmax
 
-#define ROTA_MATMUL_KERNELS(ns, suffix)                                                 \
-  .input_layout = ns::input_layout##suffix, .prepare_input = ns::prepare_input##suffix, \
-  .column_granularity = ns::column_granularity##suffix,                                 \
-  .matmul_scratch_bytes = ns::matmul_scratch_bytes##suffix, .matmul = ns::matmul##suffix
+#define ROTA_MATMUL_KERNELS(ns, suffix)                                                           \
+  .input_layout = ns::input_layout##suffix, .prepare_input = ns::prepare_input,                   \
+  .column_granularity = ns::column_granularity, .matmul_scratch_bytes = ns::matmul_scratch_bytes, \
+  .matmul = ns::matmul##suffix
 
 namespace rota {
 namespace {

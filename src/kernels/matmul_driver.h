@@ -5,8 +5,9 @@
 //   kStep                   elements of K that one weight vector holds
 //   kElementBytes           of a weight as the tile reads it: 2 (BF16 words) or 4
 //   kInputBytes             of an element of prepared input
-//   kDecodeStep             elements of K that decode_mxfp4() makes at a time (words only)
-//   decode_mxfp4(codes, scales, blocks, words)
+//   kDecodeStep             elements of K that MXFP4 is decoded by
+//   kDecodesInTile          MXFP4: decoding_tile() decodes, multiplies and fills the panel at once;
+//                           otherwise decode_mxfp4(codes, scales, blocks, words) fills it before
 //   tile<T>(rows, x, x_stride, steps, acc, fresh)   acc [T][kRows] += over `steps` vectors
 //   reduce(acc, out)        out [kRows] = each vector's lanes added in the ISA's fixed tree
 //
@@ -24,6 +25,13 @@
 
 namespace rota {
 namespace {
+
+// The blocks of a tile's rows from some k on.
+template <int kRows>
+struct Mxfp4Rows {
+  const uint8_t* codes[kRows];
+  const uint8_t* scales[kRows];
+};
 
 template <class Tile>
 class MatmulDriver {
@@ -65,7 +73,11 @@ class MatmulDriver {
       find_rows(first_row, rows, k, count);
       for (int64_t t = 0; t < tokens_;) {
         const int64_t group = next_group(tokens_ - t);
-        multiply_group(rows, t, group, k, count);
+        const bool decode = Tile::kDecodesInTile && is_mxfp4_ && t == 0;
+        for (int64_t r = 0; r < rows; r += Tile::kRows) {
+          const TilePlace place{.first_row = first_row, .row = r, .token = t, .k = k};
+          run_tile<Tile::kTokens>(place, group, count / Tile::kStep, decode);
+        }
         t += group;
       }
     }
@@ -85,7 +97,7 @@ class MatmulDriver {
     for (int64_t r = 0; r < rows; ++r) {
       std::byte* copy = panel_ + r * kKBlock * Tile::kElementBytes;
       if (is_mxfp4_) {
-        decode_row(first_row + r, k, count, copy);
+        if (!Tile::kDecodesInTile) decode_row(first_row + r, k, count, copy);
         row_[r] = copy;
         continue;
       }
@@ -102,8 +114,9 @@ class MatmulDriver {
     for (int64_t r = rows; r < round_up(rows, Tile::kRows); ++r) row_[r] = row_[rows - 1];
   }
 
-  void decode_row(int64_t n, int64_t k, int64_t count, std::byte* words) {
-    if constexpr (Tile::kElementBytes == 2) {
+  void decode_row([[maybe_unused]] int64_t n, [[maybe_unused]] int64_t k,
+                  [[maybe_unused]] int64_t count, [[maybe_unused]] std::byte* words) {
+    if constexpr (Tile::kElementBytes == 2 && !Tile::kDecodesInTile) {
       const int64_t first = k / kMxfp4BlockElements;
       const int64_t end =
           round_up(std::min(k + count, weights_.in.logical()), kMxfp4BlockElements) /
@@ -115,23 +128,43 @@ class MatmulDriver {
     }
   }
 
-  void multiply_group(int64_t rows, int64_t token, int64_t group, int64_t k, int64_t count) {
-    const int64_t stride = args_.input.layout.token_stride.count;
-    const std::byte* x = args_.input.data + (first_token_ + token) * stride + k * Tile::kInputBytes;
-    for (int64_t r = 0; r < rows; r += Tile::kRows) {
-      typename Tile::Acc* acc = sums_ + r * tokens_ + token * Tile::kRows;
-      run_tile<Tile::kTokens>(group, row_ + r, x, stride, count / Tile::kStep, acc, k == 0);
-    }
-  }
+  struct TilePlace {
+    int64_t first_row;  // of the row block
+    int64_t row;        // of the tile, in the row block
+    int64_t token;      // in the token block
+    int64_t k;
+  };
 
   template <int kGroup>
-  static void run_tile(int64_t group, const std::byte* const* rows, const std::byte* x,
-                       int64_t stride, int64_t steps, typename Tile::Acc* acc, bool fresh) {
-    if (group == kGroup) {
-      Tile::template tile<kGroup>(rows, x, stride, steps, acc, fresh);
-    } else if constexpr (kGroup > 1) {
-      run_tile<kGroup - 1>(group, rows, x, stride, steps, acc, fresh);
+  void run_tile(const TilePlace& at, int64_t group, int64_t steps, bool decode) {
+    if (group != kGroup) {
+      if constexpr (kGroup > 1) run_tile<kGroup - 1>(at, group, steps, decode);
+      return;
     }
+    const int64_t stride = args_.input.layout.token_stride.count;
+    const std::byte* x =
+        args_.input.data + (first_token_ + at.token) * stride + at.k * Tile::kInputBytes;
+    typename Tile::Acc* acc = sums_ + at.row * tokens_ + at.token * Tile::kRows;
+    if constexpr (Tile::kDecodesInTile) {
+      if (decode) {
+        constexpr int64_t kPanelStride = kKBlock * Tile::kElementBytes;
+        return Tile::template decoding_tile<kGroup>(mxfp4_rows(at), panel_ + at.row * kPanelStride,
+                                                    kPanelStride, x, stride, steps, acc, at.k == 0);
+      }
+    }
+    Tile::template tile<kGroup>(row_ + at.row, x, stride, steps, acc, at.k == 0);
+  }
+
+  Mxfp4Rows<Tile::kRows> mxfp4_rows(const TilePlace& at) const {
+    Mxfp4Rows<Tile::kRows> rows;
+    for (int64_t r = 0; r < Tile::kRows; ++r) {
+      const int64_t n = std::min(at.first_row + at.row + r, args_.end_column - 1);
+      const int64_t block = at.k / kMxfp4BlockElements;
+      rows.codes[r] = reinterpret_cast<const uint8_t*>(weights_.data) +
+                      n * weights_.row_stride.count + block * kMxfp4BlockBytes.count;
+      rows.scales[r] = weights_.scales + n * weights_.scale_stride.count + block;
+    }
+    return rows;
   }
 
   void write_out(int64_t first_row, int64_t rows) {

@@ -13,6 +13,7 @@ struct TileShape {
   static constexpr int kRows = 4;
   static constexpr int kTokens = 3;
   static constexpr int64_t kInputBytes = 4;
+  static constexpr bool kDecodesInTile = false;  // the registers are full
 
   static void reduce(const Acc* acc, float* out) {
     _mm_storeu_ps(out, reduce_four(acc[0], acc[1], acc[2], acc[3]));
