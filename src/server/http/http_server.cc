@@ -2,12 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cctype>
 
 #include "base/log.h"
 #include "server/http/connection.h"
@@ -128,6 +130,17 @@ std::optional<std::string> percent_decode(std::string_view text) {
     out.push_back(c);
   }
   return out;
+}
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  const auto same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) ==
+           std::tolower(static_cast<unsigned char>(b));
+  };
+  for (const auto& [key, value] : headers) {
+    if (std::equal(key.begin(), key.end(), name.begin(), name.end(), same)) return value;
+  }
+  return {};
 }
 
 }  // namespace rota
