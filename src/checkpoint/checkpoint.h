@@ -32,10 +32,10 @@ struct CheckpointOptions {
 using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
 struct LoadOptions {
-  LoadProgress progress;
+  LoadProgress progress = {};
   int threads = 4;
-  bool prefer_copy = false;  // lock_in_memory(): a private copy even where mlock is allowed
-  std::stop_token stop;      // ends early with kCancelled
+  bool prefer_copy = false;   // lock_in_memory(): a private copy even where mlock is allowed
+  std::stop_token stop = {};  // ends early with kCancelled
 };
 
 // Where the weights are: in the page cache, locked there, or in memory of our own.

@@ -1,0 +1,377 @@
+#include "checkpoint/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/json_file.h"
+#include "checkpoint/quant_config.h"
+#include "checkpoint/testing/write_safetensors.h"
+
+namespace rota {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string golden(std::string_view model) {
+  return fmt::format("{}/tests/goldens/models/{}", ROTA_SOURCE_DIR, model);
+}
+
+json gpt_oss() { return *read_json_file(golden("gptoss-mxfp4-h160") + "/config.json"); }
+json mixtral() { return *read_json_file(golden("mixtral-bf16-h72") + "/config.json"); }
+
+// The golden's config with some entries replaced.
+Result<ModelConfig> parse_with(json config, std::string_view overrides) {
+  auto changed = apply_overrides(std::move(config), overrides);
+  if (!changed.ok()) return changed.status();
+  return parse_model_config(*changed, "config.json");
+}
+
+std::string fault_with(const json& config, std::string_view overrides) {
+  return status_of(parse_with(config, overrides)).message();
+}
+
+TEST(ModelConfig, GptOssGolden) {
+  const auto c = read_model_config(golden("gptoss-mxfp4-h160"));
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->architecture, Architecture::kGptOss);
+  EXPECT_EQ(c->hidden, 160);
+  EXPECT_EQ(c->layers, 4);
+  EXPECT_EQ(c->vocab, 1024);
+  EXPECT_EQ(c->max_position, 131072);
+  EXPECT_EQ(c->rms_eps, 1e-5);
+  EXPECT_EQ(c->heads, 4);
+  EXPECT_EQ(c->kv_heads, 2);
+  EXPECT_EQ(c->head_dim, 32);
+  EXPECT_TRUE(c->attention_bias && c->attention_sinks && c->expert_bias && c->router_bias);
+  EXPECT_EQ(c->sliding_window, 128);
+  EXPECT_THAT(c->attention, ElementsAre(AttentionKind::kSliding, AttentionKind::kFull,
+                                        AttentionKind::kSliding, AttentionKind::kFull));
+  EXPECT_EQ(c->experts, 8);
+  EXPECT_EQ(c->top_k, 4);
+  EXPECT_EQ(c->intermediate, 96);
+  EXPECT_EQ(c->activation, Activation::kClampedSwiglu);
+  EXPECT_EQ(c->swiglu_limit, 7.0);
+  EXPECT_EQ(c->quant.method, QuantMethod::kMxfp4);
+  EXPECT_EQ(c->quant.modules_to_not_convert.size(), 4u);
+  EXPECT_THAT(c->eos_token_ids, ElementsAre(2));
+  EXPECT_EQ(c->pad_token_id, 0);
+  EXPECT_FALSE(c->bos_token_id.has_value());
+
+  EXPECT_EQ(c->rope.type, RopeType::kYarn);
+  EXPECT_EQ(c->rope.theta, 150000);
+  EXPECT_EQ(c->rope.factor, 32);
+  EXPECT_EQ(c->rope.original_max_position, 4096);
+  EXPECT_EQ(c->rope.beta_fast, 32);
+  EXPECT_EQ(c->rope.beta_slow, 1);
+  EXPECT_FALSE(c->rope.truncate);
+  EXPECT_DOUBLE_EQ(c->rope.attention_factor, 0.1 * std::log(32.0) + 1);
+}
+
+TEST(ModelConfig, GptOssBf16GoldenIsNotQuantised) {
+  const auto c = read_model_config(golden("gptoss-bf16-h160"));
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->quant.method, QuantMethod::kNone);
+}
+
+TEST(ModelConfig, MixtralGolden) {
+  const auto c = read_model_config(golden("mixtral-bf16-h72"));
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->architecture, Architecture::kMixtral);
+  EXPECT_EQ(c->head_dim, 18);
+  EXPECT_EQ(c->top_k, 2);
+  EXPECT_EQ(c->activation, Activation::kSilu);
+  EXPECT_FALSE(c->attention_bias || c->attention_sinks || c->expert_bias || c->router_bias);
+  EXPECT_EQ(c->sliding_window, 0);
+  EXPECT_THAT(c->attention, Each(AttentionKind::kFull));
+  EXPECT_EQ(c->rope.type, RopeType::kDefault);
+  EXPECT_EQ(c->rope.theta, 1e6);
+  EXPECT_EQ(c->bos_token_id, 1);
+}
+
+TEST(ModelConfig, MixtralWithAWindowSlidesInEveryLayer) {
+  const auto c = parse_with(mixtral(), R"({"sliding_window": 4096})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->sliding_window, 4096);
+  EXPECT_THAT(c->attention, Each(AttentionKind::kSliding));
+}
+
+TEST(ModelConfig, GptOssWithoutLayerTypesAlternates) {
+  const auto c = parse_with(gpt_oss(), R"({"layer_types": null})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->attention[0], AttentionKind::kSliding);
+  EXPECT_EQ(c->attention[3], AttentionKind::kFull);
+}
+
+TEST(ModelConfig, AllLayersFullNeedNoWindow) {
+  const auto c = parse_with(gpt_oss(), R"({"sliding_window": null, "layer_types":
+      ["full_attention", "full_attention", "full_attention", "full_attention"]})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->sliding_window, 0);
+}
+
+TEST(ModelConfig, RopeScalingNullIsPlainRope) {
+  const auto c = parse_with(gpt_oss(), R"({"rope_scaling": null, "rope_theta": 100000})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->rope.type, RopeType::kDefault);
+  EXPECT_EQ(c->rope.theta, 100000);
+}
+
+TEST(ModelConfig, NewerSpellingsAreRead) {
+  json config = gpt_oss();
+  json rope = config["rope_scaling"];
+  rope["rope_theta"] = 170000.0;
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+  config["rope_parameters"] = rope;
+  config["dtype"] = "bfloat16";
+  config.erase("experts_per_token");
+  const auto c = parse_model_config(config, "config.json");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->rope.type, RopeType::kYarn);
+  EXPECT_EQ(c->rope.theta, 170000);
+  EXPECT_EQ(c->rope.factor, 32);
+
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  const auto plain = parse_model_config(config, "config.json");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->rope.type, RopeType::kDefault);
+  EXPECT_EQ(plain->rope.theta, 5e5);
+}
+
+TEST(ModelConfig, OlderSpellingsAreRead) {
+  json config = gpt_oss();
+  config.erase("num_experts_per_tok");
+  config["rope_scaling"].erase("original_max_position_embeddings");
+  config["rope_scaling"].erase("factor");
+  config["rope_scaling"]["type"] = config["rope_scaling"]["rope_type"];
+  config["rope_scaling"].erase("rope_type");
+  const auto c = parse_model_config(config, "config.json");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->top_k, 4);
+  EXPECT_EQ(c->rope.type, RopeType::kYarn);
+  EXPECT_EQ(c->rope.original_max_position, 4096);
+  EXPECT_EQ(c->rope.factor, 32);
+}
+
+TEST(ModelConfig, AttentionFactorIsTakenOrComputed) {
+  const auto given = parse_with(gpt_oss(), R"({"rope_scaling": {"attention_factor": 1.25}})");
+  ASSERT_TRUE(given.ok());
+  EXPECT_EQ(given->rope.attention_factor, 1.25);
+  const auto scaled =
+      parse_with(gpt_oss(), R"({"rope_scaling": {"mscale": 0.707, "mscale_all_dim": 1.0}})");
+  ASSERT_TRUE(scaled.ok());
+  EXPECT_DOUBLE_EQ(scaled->rope.attention_factor,
+                   (0.0707 * std::log(32.0) + 1) / (0.1 * std::log(32.0) + 1));
+}
+
+TEST(ModelConfig, EosMayBeAListANumberOrNothing) {
+  EXPECT_THAT(parse_with(gpt_oss(), R"({"eos_token_id": [2, 7]})")->eos_token_ids,
+              ElementsAre(2, 7));
+  EXPECT_THAT(parse_with(gpt_oss(), R"({"eos_token_id": null})")->eos_token_ids, IsEmpty());
+}
+
+TEST(ModelConfig, PadMinusOneIsNone) {
+  EXPECT_FALSE(parse_with(gpt_oss(), R"({"pad_token_id": -1})")->pad_token_id.has_value());
+}
+
+TEST(HfOverrides, MergeDeeplyAndReplaceTheRest) {
+  const auto merged = apply_overrides(json::parse(R"({"a": {"b": 1, "c": [1, 2]}, "d": 3})"),
+                                      R"({"a": {"c": [4]}, "d": null, "e": {"f": 5}})");
+  ASSERT_TRUE(merged.ok());
+  EXPECT_EQ(*merged, json::parse(R"({"a": {"b": 1, "c": [4]}, "d": null, "e": {"f": 5}})"));
+}
+
+TEST(HfOverrides, MustBeAnObject) {
+  EXPECT_THAT(status_of(apply_overrides(json::object(), "[1]")).message(),
+              HasSubstr("--hf-overrides: is [1], expected a JSON object"));
+  EXPECT_THAT(status_of(apply_overrides(json::object(), "{")).message(),
+              HasSubstr("--hf-overrides: line 1, column 2: not valid JSON"));
+}
+
+struct Lie {
+  const char* name;
+  const char* overrides;
+  const char* message;
+};
+
+void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.name; }
+
+class ConfigThatLies : public ::testing::TestWithParam<Lie> {};
+
+TEST_P(ConfigThatLies, IsRefusedByName) {
+  EXPECT_THAT(fault_with(gpt_oss(), GetParam().overrides),
+              AllOf(HasSubstr("config.json: "), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Hostile, ConfigThatLies,
+    ::testing::Values(
+        Lie{"NoExperts", R"({"num_local_experts": 0})",
+            "num_local_experts is 0, expected an integer from 1 to 4096"},
+        Lie{"TopKAboveExperts", R"({"num_experts_per_tok": 9, "experts_per_token": 9})",
+            "num_experts_per_tok is 9, expected an integer from 1 to 8"},
+        Lie{"TopKZero", R"({"num_experts_per_tok": 0})", "num_experts_per_tok is 0"},
+        Lie{"TopKTwice", R"({"experts_per_token": 3})",
+            "experts_per_token is 3, expected the same as num_experts_per_tok (4)"},
+        Lie{"HeadDimZero", R"({"head_dim": 0})", "head_dim is 0"},
+        Lie{"HeadDimOdd", R"({"head_dim": 33})", "head_dim is 33, expected an even number"},
+        Lie{"HeadsNotDivisible", R"({"num_key_value_heads": 3})",
+            "num_key_value_heads is 3, expected a divisor of num_attention_heads (4)"},
+        Lie{"KvHeadsAboveHeads", R"({"num_key_value_heads": 8})", "num_key_value_heads is 8"},
+        Lie{"HeadDimNotDerivable", R"({"head_dim": null, "num_attention_heads": 6})",
+            "head_dim is missing, expected a number"},
+        Lie{"VocabularyTwoToTheThirtyOne", R"({"vocab_size": 2147483648})",
+            "vocab_size is 2147483648, expected an integer from 1 to 16777216"},
+        Lie{"VocabularyTwoToTheSixtyFour", R"({"vocab_size": 18446744073709551615})",
+            "vocab_size is 18446744073709551615"},
+        Lie{"VocabularyNegative", R"({"vocab_size": -1})", "vocab_size is -1"},
+        Lie{"VocabularyMissing", R"({"vocab_size": null})", "vocab_size is missing"},
+        Lie{"HiddenFractional", R"({"hidden_size": 160.0})", "hidden_size is 160.0"},
+        Lie{"HiddenText", R"({"hidden_size": "160"})", "hidden_size is \"160\""},
+        Lie{"HiddenHuge", R"({"hidden_size": 1048577})", "hidden_size is 1048577"},
+        Lie{"LayersZero", R"({"num_hidden_layers": 0})", "num_hidden_layers is 0"},
+        Lie{"LayerTypesShort", R"({"layer_types": ["full_attention"]})",
+            "layer_types has 1 entries, expected num_hidden_layers = 4"},
+        Lie{"LayerTypesUnknown",
+            R"({"layer_types": ["full_attention", "linear_attention", "a", "b"]})",
+            "layer_types has 'linear_attention'"},
+        Lie{"LayerTypesNumbers", R"({"layer_types": [1, 2, 3, 4]})",
+            "layer_types is [1,2,3,4], expected a list of strings"},
+        Lie{"WindowZero", R"({"sliding_window": 0})", "sliding_window is 0"},
+        Lie{"WindowMissing", R"({"sliding_window": null})",
+            "sliding_window is missing, expected a number: layers slide"},
+        Lie{"RopeThetaZero", R"({"rope_theta": 0})", "rope_theta is 0"},
+        Lie{"RopeThetaNanText", R"({"rope_theta": "NaN"})", "rope_theta is \"NaN\""},
+        Lie{"RopeThetaHuge", R"({"rope_theta": 1e300})", "rope_theta is 1e+300"},
+        Lie{"RopeFactorNegative", R"({"rope_scaling": {"factor": -32}})",
+            "rope_scaling: factor is -32"},
+        Lie{"RopeBetas", R"({"rope_scaling": {"beta_fast": 0.5}})",
+            "rope_scaling: beta_fast is 0.5, expected at least beta_slow (1)"},
+        Lie{"RopeTypeUnknown", R"({"rope_scaling": {"rope_type": "llama3"}})",
+            "rope_scaling: rope_type is 'llama3', expected default or yarn"},
+        Lie{"RopeScalingList", R"({"rope_scaling": [32]})", "rope_scaling is [32], expected"},
+        Lie{"RopeTwice", R"({"rope_parameters": {"rope_type": "default"}})",
+            "has rope_parameters and rope_scaling"},
+        Lie{"RopePartial", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor is 0.5"},
+        Lie{"EpsilonZero", R"({"rms_norm_eps": 0})", "rms_norm_eps is 0"},
+        Lie{"EpsilonNegative", R"({"rms_norm_eps": -1e-5})", "rms_norm_eps is -1e-05"},
+        Lie{"LimitZero", R"({"swiglu_limit": 0})", "swiglu_limit is 0"},
+        Lie{"EosBeyondTheVocabulary", R"({"eos_token_id": [2, 1024]})",
+            "eos_token_id is [2,1024], expected a list, each an integer from 0 to 1023"},
+        Lie{"BosNegative", R"({"bos_token_id": -1})", "bos_token_id is -1"},
+        Lie{"ActivationUnknown", R"({"hidden_act": "gelu"})", "hidden_act is 'gelu'"},
+        Lie{"TypeUnknown", R"({"model_type": "llama"})",
+            "model_type is 'llama', expected one of: gpt_oss, mixtral"},
+        Lie{"TypeMissing", R"({"model_type": null})", "model_type is missing"},
+        Lie{"Float16", R"({"torch_dtype": "float16"})",
+            "torch_dtype is 'float16', expected bfloat16"},
+        Lie{"TieText", R"({"tie_word_embeddings": "no"})",
+            "tie_word_embeddings is \"no\", expected true or false"},
+        Lie{"QuantisationUnknown", R"({"quantization_config": {"quant_method": "gptq"}})",
+            "quantization_config: quant_method is 'gptq', which is not served yet"},
+        Lie{"QuantisationText", R"({"quantization_config": "mxfp4"})",
+            "quantization_config is \"mxfp4\", expected a JSON object"},
+        Lie{"QuantisedWidth", R"({"intermediate_size": 90})",
+            "intermediate_size is 90, expected a multiple of 32 for mxfp4"},
+        Lie{"QuantisedInPart",
+            R"({"quantization_config": {"modules_to_not_convert": ["model.layers.*.mlp"]}})",
+            "experts of two formats"},
+        Lie{"ExpertsOfAllLayers", R"({"num_local_experts": 4096, "num_hidden_layers": 1024,
+                                      "layer_types": null})",
+            "num_local_experts is 4096, expected at most 256 in 1024 layers"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ConfigHostile, NanRopeIsNoJson) {
+  EXPECT_THAT(status_of(parse_json("config.json", "{\n  \"rope_theta\": NaN\n}")).message(),
+              HasSubstr("config.json: line 2, column 17: not valid JSON near 'NaN'"));
+}
+
+TEST(ConfigHostile, NumberOverflow) {
+  EXPECT_THAT(status_of(parse_json("config.json", R"({"rope_theta": 1e400})")).message(),
+              HasSubstr("1e400"));
+}
+
+TEST(ConfigHostile, NestedDeep) {
+  EXPECT_THAT(status_of(parse_json("config.json", std::string(3000, '['))).message(),
+              HasSubstr("config.json: JSON nested 3000 deep, expected at most 64"));
+  EXPECT_EQ(json_depth(R"({"a\"[[[": [1, {"b": 2}]})"), 3);
+}
+
+TEST(ConfigHostile, NoObject) {
+  EXPECT_THAT(status_of(parse_model_config(json::array(), "config.json")).message(),
+              HasSubstr("config.json is [], expected a JSON object"));
+}
+
+TEST(ConfigHostile, GptOssWithoutAWordAboutRopeScaling) {
+  json config = gpt_oss();
+  config.erase("rope_scaling");
+  EXPECT_THAT(status_of(parse_model_config(config, "config.json")).message(),
+              HasSubstr("rope_scaling is missing, expected an object, or null for plain rope"));
+}
+
+TEST(ConfigHostile, Mxfp4Mixtral) {
+  EXPECT_THAT(fault_with(mixtral(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
+              HasSubstr("mxfp4 is served for gpt_oss, not for mixtral"));
+}
+
+TEST(ConfigHostile, MixtralWithAttentionBias) {
+  EXPECT_THAT(fault_with(mixtral(), R"({"attention_bias": true})"),
+              HasSubstr("attention_bias is true"));
+}
+
+class ConfigFiles : public ::testing::Test {
+ protected:
+  testing::TempFolder folder_;
+};
+
+TEST_F(ConfigFiles, MissingAndOversized) {
+  EXPECT_EQ(status_of(read_model_config(folder_.path())).code(), StatusCode::kNotFound);
+  const std::string path = folder_ / "big.json";
+  testing::write_file(path, "{}");
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(kMaxJsonFileBytes) + 1);
+  EXPECT_THAT(status_of(read_json_file(path)).message(), HasSubstr("bytes long, expected at most"));
+}
+
+TEST_F(ConfigFiles, OverridesReachTheFile) {
+  testing::write_file(folder_ / "config.json", gpt_oss().dump());
+  const auto c = read_model_config(folder_.path(), {.hf_overrides = R"({"swiglu_limit": 1000})"});
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->swiglu_limit, 1000);
+}
+
+TEST_F(ConfigFiles, ModelOptFormatsAreRefusedByName) {
+  testing::write_file(folder_ / "config.json", mixtral().dump());
+  testing::write_file(folder_ / "hf_quant_config.json",
+                      R"({"producer": {}, "quantization": {"quant_algo": "NVFP4"}})");
+  const Status status = status_of(read_model_config(folder_.path()));
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("hf_quant_config.json: quant_algo is 'NVFP4' "
+                                          "(ModelOpt), which is not served yet"));
+  testing::write_file(folder_ / "hf_quant_config.json",
+                      R"({"quantization": {"quant_algo": null}})");
+  EXPECT_TRUE(read_model_config(folder_.path()).ok());
+  testing::write_file(folder_ / "hf_quant_config.json", "[");
+  EXPECT_FALSE(read_model_config(folder_.path()).ok());
+}
+
+TEST(ModuleMatches, GlobOfWholeModules) {
+  EXPECT_TRUE(module_matches("lm_head", "lm_head"));
+  EXPECT_TRUE(module_matches("model.layers.*.mlp", "model.layers.3.mlp.experts"));
+  EXPECT_TRUE(module_matches("*experts", "model.layers.3.mlp.experts"));
+  EXPECT_TRUE(module_matches("*", "anything"));
+  EXPECT_FALSE(module_matches("model.layers.*.mlp.router", "model.layers.3.mlp.experts"));
+  EXPECT_FALSE(module_matches("model.layers.1", "model.layers.12.mlp.experts"));
+  EXPECT_FALSE(module_matches("model.layers.*.self_attn", "model.layers.3.mlp.experts"));
+  EXPECT_FALSE(module_matches("", "model"));
+}
+
+}  // namespace
+}  // namespace rota

@@ -1,0 +1,78 @@
+#include "checkpoint/scan_scales.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "quant/mxfp4.h"
+
+namespace rota {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Scales [2, 3, 5000], all 120 but one.
+struct Scales {
+  std::vector<uint8_t> values = std::vector<uint8_t>(2 * 3 * 5000, 120);
+  TensorInfo info{.name = "down_proj_scales",
+                  .dtype = DType::kU8,
+                  .shape = {2, 3, 5000},
+                  .file = "shard.safetensors",
+                  .byte_size = 2 * 3 * 5000,
+                  .file_offset = 0,
+                  .bytes = std::as_bytes(std::span(values))};
+};
+
+TEST(ScanScales, GoodScalesPass) {
+  const Scales scales;
+  EXPECT_FALSE(scan_mxfp4_scales(scales.info, kE8m0Nan - 1).has_value());
+}
+
+TEST(ScanScales, Exponent255IsFoundAndNamed) {
+  Scales scales;
+  scales.values[(1 * 3 + 2) * 5000 + 4999] = 255;
+  const auto bad = scan_mxfp4_scales(scales.info, kE8m0Nan - 1);
+  ASSERT_TRUE(bad.has_value());
+  EXPECT_EQ(bad->expert, 1);
+  EXPECT_EQ(bad->row, 2);
+  EXPECT_EQ(bad->block, 4999);
+  const Status status = bad->status(scales.info);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("shard.safetensors: tensor down_proj_scales: expert 1, "
+                                          "row 2, block 4999 has the scale byte 255"));
+}
+
+TEST(ScanScales, Exponents253And254AreBadInBf16ModeAlone) {
+  for (const uint8_t value : {uint8_t{253}, uint8_t{254}}) {
+    Scales scales;
+    scales.values[7] = value;
+    EXPECT_FALSE(scan_mxfp4_scales(scales.info, kE8m0Nan - 1).has_value());
+    const auto bad = scan_mxfp4_scales(scales.info, kMxfp4MaxBf16Scale);
+    ASSERT_TRUE(bad.has_value());
+    EXPECT_EQ(bad->value, value);
+    EXPECT_THAT(bad->status(scales.info).message(), HasSubstr("larger than BF16 can hold"));
+  }
+}
+
+TEST(ScanScales, OneExpertAtATime) {
+  Scales scales;
+  scales.values[3 * 5000] = 255;
+  EXPECT_FALSE(scan_mxfp4_scales(scales.info, 254, 0).has_value());
+  EXPECT_TRUE(scan_mxfp4_scales(scales.info, 254, 1).has_value());
+}
+
+TEST(ScanScales, EveryPositionOfShortSpansIsSeen) {
+  for (size_t size = 1; size <= 300; ++size) {
+    std::vector<uint8_t> values(size, 254);
+    EXPECT_FALSE(find_scale_above(values, 254).has_value());
+    for (const size_t at : {size_t{0}, size / 2, size - 1}) {
+      values[at] = 255;
+      EXPECT_EQ(find_scale_above(values, 254), static_cast<int64_t>(at));
+      values[at] = 254;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rota
