@@ -33,11 +33,15 @@ class Detokenizer {
   std::string finish();  // once, at the end; push() may follow and begins a new text
 
  private:
+  void begin_text();
+  void append(int32_t id, std::string& out);
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   DetokenizerOptions options_;
   Utf8Stream utf8_;
-  int spaces_to_strip_ = 0;
-  bool last_was_byte_ = false;
+  bool at_start_ = true;  // no token of this text yet
+  uint32_t spaces_to_strip_ = 0;
+  bool continues_ = false;
 };
 
 }  // namespace rota

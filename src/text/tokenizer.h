@@ -14,12 +14,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
 
-struct RotaTokenizer;  // the other side of the C ABI
+struct RotaTokenizer;  // the other side of the C ABI (rust/rota_text.h)
+struct RotaToken;
 
 namespace rota {
 
@@ -33,17 +33,18 @@ struct EncodeOptions {
 };
 
 // A run of private code points that stand for characters which must not begin a special token: the
-// k-th, first + k, stands for originals[k]. Chat templates render with them (chat_template.h).
+// k-th, first + k, stands for originals[k]. Chat templates render with them (markers.h).
 struct TextMarkers {
   char32_t first = 0;
   std::u32string originals;  // empty: no markers in use
 };
 
-// How the decoder of the file turns tokens into text: what a Detokenizer has to know of it.
+// How the decoder of the file turns the bytes of tokens into a text.
 struct DecodePlan {
-  bool byte_fallback = false;    // an invalid byte becomes one U+FFFD each, not one a sequence
-  int strip_leading_spaces = 0;  // spaces taken off the beginning of a text
-  bool strip_only_first_token = false;  // those of the first token only (Metaspace)
+  bool byte_fallback = false;         // an invalid byte becomes one U+FFFD each, not one a sequence
+  uint32_t strip_leading_spaces = 0;  // at most so many are taken off the beginning of a text
+  bool strip_only_first_token = false;  // all spaces of the first token, and no others (Metaspace)
+  bool space_between_tokens = false;    // a file without a decoder
 };
 
 class Tokenizer {
@@ -52,6 +53,8 @@ class Tokenizer {
   static constexpr size_t kMaxTextBytes = size_t{8} << 20;
   static constexpr size_t kMaxFileBytes = size_t{512} << 20;
 
+  // kNotFound, kIo: the file cannot be read. kDataLoss: damaged, or larger than kMaxFileBytes.
+  // kUnsupported: it asks for something that is not served.
   static Result<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& tokenizer_json);
   // The same from memory; `name` stands for the file in messages.
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json,
@@ -60,9 +63,11 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // kInvalidArgument: not UTF-8, or longer than kMaxTextBytes.
+  // kInvalidArgument: not UTF-8, longer than kMaxTextBytes, or a text that sends the file's regular
+  // expression into endless backtracking (a search is given up after 10^7 retries, a text after 30
+  // s).
   Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
-  // `text` with markers in it; a marked character is text again when the special tokens are found.
+  // `text` with markers in it: special tokens are parsed, but none begins at a marked character.
   Result<std::vector<int32_t>> encode_marked(std::string_view text,
                                              const TextMarkers& markers) const;
 
@@ -72,10 +77,9 @@ class Tokenizer {
 
   // One more than the largest id of a token; the model's lm_head may have more rows.
   int32_t vocab_size() const { return static_cast<int32_t>(tokens_.size()); }
-  bool has_token(int32_t id) const { return in_range(id) && tokens_[index(id)].present; }
-  bool is_special(int32_t id) const { return in_range(id) && tokens_[index(id)].special; }
-  // True for a byte of the byte fallback, "<0x0A>".
-  bool is_byte(int32_t id) const { return in_range(id) && tokens_[index(id)].byte; }
+  bool has_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+  bool is_byte(int32_t id) const;  // a byte of the byte fallback, "<0x0A>"
 
   // What the token adds to the text, as raw bytes (perhaps part of a character; for OpenAI's
   // `bytes`). Special tokens: their name. Unknown ids: empty.
@@ -92,20 +96,14 @@ class Tokenizer {
   const DecodePlan& decode_plan() const { return plan_; }
 
  private:
-  struct Token {
-    uint32_t begin, size;  // in bytes_
-    bool present, special, byte;
-  };
-  explicit Tokenizer(RotaTokenizer* handle) : handle_(handle) {}
-  Status read_tables();
-  Result<std::vector<int32_t>> encode_with(std::string_view text, EncodeOptions options,
+  explicit Tokenizer(RotaTokenizer* handle);
+  Result<std::vector<int32_t>> encode_with(std::string_view text, int how, bool add_special_tokens,
                                            const TextMarkers& markers) const;
-  bool in_range(int32_t id) const { return id >= 0 && id < vocab_size(); }
-  static size_t index(int32_t id) { return static_cast<size_t>(id); }
+  const RotaToken* token(int32_t id) const;  // null: no such token
 
   RotaTokenizer* handle_;
-  std::string bytes_;
-  std::vector<Token> tokens_;
+  std::string_view bytes_;  // both borrowed from the handle
+  std::span<const RotaToken> tokens_;
   std::vector<int32_t> special_ids_;
   size_t max_token_bytes_ = 0;
   DecodePlan plan_;

@@ -1,1 +1,8 @@
-pub fn x() {}
+//! Tokenizer and chat templates for rota's text room. `abi.rs` is what C++ sees (`rota_text.h`).
+
+mod abi;
+mod decoding;
+mod pre_tokenize;
+mod python_json;
+mod template;
+mod tokenizer;
