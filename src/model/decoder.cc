@@ -111,6 +111,7 @@ Status Decoder::run_layer(int64_t index, const AttentionStep& step, ForwardTrace
   } else {
     RouterTrace router(*trace, static_cast<int>(index));
     ROTA_RETURN_IF_ERROR(moe_->run(layer.moe, normed, moe_out, &router));
+    trace->moe(static_cast<int>(index), normed, moe_out);
   }
   exec_.for_rows(tokens, [&](int64_t first, int64_t count) {
     exec_.kernels().add(residual.row_range(first, count), moe_out.row_range(first, count));

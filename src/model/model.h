@@ -71,6 +71,10 @@ class ForwardTrace {
   // Chosen experts of a MoE layer: ids, weights [T, k], by falling weight.
   virtual void router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
                       int64_t top_k) = 0;
+  // The MoE block of a layer: its normed input and its output, before the residual. [T, H]
+  virtual void moe(int layer, MatrixView<const float> in, MatrixView<const float> out) {
+    static_cast<void>(layer), static_cast<void>(in), static_cast<void>(out);
+  }
 };
 
 struct StepBatch {

@@ -1,0 +1,121 @@
+#include "golden/golden_pack.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace rota::golden {
+namespace {
+
+Result<nlohmann::json> read_json(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return error(StatusCode::kNotFound, "{}: cannot be opened", path);
+  nlohmann::json document = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) return error(StatusCode::kDataLoss, "{}: not JSON", path);
+  return document;
+}
+
+std::vector<Prompt> read_prompts(const nlohmann::json& document) {
+  std::vector<Prompt> prompts;
+  for (const auto& [name, prompt] : document.at("prompts").items()) {
+    prompts.push_back({.name = name,
+                       .ids = prompt.at("ids").get<std::vector<int32_t>>(),
+                       .greedy = prompt.at("greedy").get<std::vector<int32_t>>()});
+  }
+  return prompts;
+}
+
+Bf16Bounds read_bounds(const nlohmann::json& bounds) {
+  return {.median_of_max_abs = bounds.at("median_of_max_abs"),
+          .max_abs_where_all_router_ids_agree = bounds.at("max_abs_where_all_router_ids_agree"),
+          .kl_mean = bounds.at("kl_mean"),
+          .top1_agreement = bounds.at("top1_agreement"),
+          .router_flip_rate = bounds.at("router_flip_rate")};
+}
+
+}  // namespace
+
+Result<TensorFile> TensorFile::open(const std::string& path) {
+  ROTA_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, FollowSymlinks::kYes));
+  ROTA_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                        read_safetensors_header(path, FollowSymlinks::kYes));
+  return TensorFile(std::move(file), std::move(header));
+}
+
+const SafetensorsEntry* TensorFile::find(std::string_view name) const {
+  for (const SafetensorsEntry& entry : header_.entries) {
+    if (entry.spec.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+std::span<const std::byte> TensorFile::bytes(std::string_view name, DType dtype) const {
+  const SafetensorsEntry* entry = find(name);
+  ROTA_CHECK(entry != nullptr && entry->spec.dtype == dtype, name);
+  return file_.bytes().subspan(static_cast<size_t>(entry->begin),
+                               static_cast<size_t>(entry->end - entry->begin));
+}
+
+std::span<const float> TensorFile::floats(std::string_view name) const {
+  const auto data = bytes(name, DType::kF32);
+  return {reinterpret_cast<const float*>(data.data()), data.size() / sizeof(float)};
+}
+
+std::span<const int32_t> TensorFile::ints(std::string_view name) const {
+  const auto data = bytes(name, DType::kI32);
+  return {reinterpret_cast<const int32_t*>(data.data()), data.size() / sizeof(int32_t)};
+}
+
+const std::vector<int64_t>& TensorFile::shape(std::string_view name) const {
+  const SafetensorsEntry* entry = find(name);
+  ROTA_CHECK(entry != nullptr, name);
+  return entry->spec.shape;
+}
+
+std::vector<int32_t> Prompt::teacher_forced() const {
+  std::vector<int32_t> all = ids;
+  all.insert(all.end(), greedy.begin(), greedy.end() - 1);
+  return all;
+}
+
+Result<GoldenPack> GoldenPack::open(const std::string& dir) {
+  ROTA_ASSIGN_OR_RETURN(nlohmann::json document, read_json(dir + "/golden.json"));
+  ROTA_ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::open(dir + "/golden.safetensors"));
+  const nlohmann::json& tolerance = document.at("suggested_tolerance");
+  return GoldenPack{.name = dir.substr(dir.find_last_of('/') + 1),
+                    .model_dir = dir,
+                    .tensors = std::move(tensors),
+                    .prompts = read_prompts(document),
+                    .fp32_logits_max_abs = tolerance.at("fp32 compute").at("logits_max_abs"),
+                    .bf16 = read_bounds(tolerance.at("bf16 compute"))};
+}
+
+Result<WideGolden> WideGolden::open(const std::string& reference_dir, const std::string& name) {
+  const std::string path = reference_dir + "/wide/" + name;
+  ROTA_ASSIGN_OR_RETURN(nlohmann::json document, read_json(path + ".json"));
+  ROTA_ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::open(path + ".safetensors"));
+  return WideGolden{.name = name,
+                    .synth_arguments = document.at("synth").get<std::vector<std::string>>(),
+                    .ids = document.at("ids").get<std::vector<int32_t>>(),
+                    .tensors = std::move(tensors)};
+}
+
+std::vector<std::string> small_packs() {
+  return {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72"};
+}
+
+std::string small_pack_dir(const std::string& name) {
+  return std::string(ROTA_SOURCE_DIR) + "/tests/goldens/models/" + name;
+}
+
+std::string reference_dir() {
+  const char* dir = std::getenv("ROTA_REFERENCE_DIR");
+  return dir == nullptr ? "" : dir;
+}
+
+bool full_grid() {
+  const char* full = std::getenv("ROTA_FULL");
+  return full != nullptr && std::string_view(full) != "" && std::string_view(full) != "0";
+}
+
+}  // namespace rota::golden
