@@ -118,6 +118,7 @@ void read_common(FieldReader& fields, ApiRequest& request) {
   fields.read("n", request.n, 1, kMaxChoices);
   fields.read("max_tokens", request.max_tokens, 0, kMaxTokens);
   read_sampling(fields, request.sampling);
+  request.client_stop_token_ids = request.sampling.stop_token_ids;
   read_stop(fields, request.stop);
   fields.read("include_stop_str_in_output", request.include_stop_in_text);
   fields.read("skip_special_tokens", request.skip_special_tokens);

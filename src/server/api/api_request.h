@@ -29,6 +29,8 @@ struct ApiRequest {
   SamplingParams sampling;
   std::optional<int64_t> max_tokens;  // none: completions 16, chat what the context leaves
   std::vector<std::string> stop;
+  std::vector<int32_t>
+      client_stop_token_ids;  // as asked for; sampling's list may grow by the chat format's
   bool include_stop_in_text = false;
   bool skip_special_tokens = true;
   bool return_routed_experts = false;

@@ -1,6 +1,6 @@
 #include "server/api/choice.h"
 
-#include <array>
+#include <algorithm>
 #include <random>
 
 #include "server/api/logprobs.h"
@@ -9,9 +9,13 @@
 namespace rota {
 namespace {
 
-OrderedJson stop_reason(const TextDelta& delta) {
-  if (delta.stop_string) return *delta.stop_string;
-  if (delta.stop_token) return *delta.stop_token;
+// What the client asked to stop at: a string, or a token of its own list (an end of sequence is no reason).
+OrderedJson stop_reason(const ApiRequest& request, const std::optional<std::string>& stop_string,
+                        const std::optional<int32_t>& stop_token) {
+  if (stop_string) return *stop_string;
+  const auto& wanted = request.client_stop_token_ids;
+  if (stop_token && std::find(wanted.begin(), wanted.end(), *stop_token) != wanted.end())
+    return *stop_token;
   return nullptr;
 }
 
@@ -33,9 +37,12 @@ class CompletionChoice final : public Choice {
         request_(*context.request),
         index_(index),
         prompt_(std::move(prompt)),
-        text_(*context.tokenizer, {.stop = request_.stop,
-                                   .skip_special_tokens = request_.skip_special_tokens,
-                                   .include_stop_in_text = request_.include_stop_in_text}),
+        text_(TextStream::make(context.tokenizer,
+                               {.stop = request_.stop,
+                                .skip_special_tokens = request_.skip_special_tokens,
+                                .continues_text = true,
+                                .include_stop_in_text = request_.include_stop_in_text})
+                  .value()),
         logprobs_(*context.tokenizer) {}
 
   ChoiceNews add(const RequestOutput& output) override {
@@ -90,9 +97,9 @@ class CompletionChoice final : public Choice {
     return context_.tokenizer->decode(prompt_, request_.skip_special_tokens);
   }
 
-  static void finish(OrderedJson& entry, const TextDelta& delta) {
+  void finish(OrderedJson& entry, const TextDelta& delta) const {
     entry["finish_reason"] = to_string(delta.finish_reason);
-    entry["stop_reason"] = stop_reason(delta);
+    entry["stop_reason"] = stop_reason(request_, delta.stop_string, delta.stop_token);
   }
 
   void keep(const std::string& text, const RequestOutput& output, const TextDelta& delta,
@@ -219,16 +226,6 @@ class ChatChoice final : public Choice {
     return end.finish_reason;
   }
 
-  OrderedJson reason_of_stop(const RequestOutput& output) const {
-    if (stop_string_) return *stop_string_;
-    if (output.stop_token) {
-      for (const int32_t id : request_.sampling.stop_token_ids) {
-        if (id == *output.stop_token) return id;
-      }
-    }
-    return nullptr;
-  }
-
   // The JSON of one delta; the role comes with the first one.
   OrderedJson delta_json(const ChatDelta& delta) {
     OrderedJson json = OrderedJson::object();
@@ -272,7 +269,7 @@ class ChatChoice final : public Choice {
       news.deltas.front()["token_ids"] = token_ids(output.tokens, output.tokens.size());
     if (!reason.empty()) {
       news.deltas.back()["finish_reason"] = reason;
-      news.deltas.back()["stop_reason"] = reason_of_stop(output);
+      news.deltas.back()["stop_reason"] = stop_reason(request_, stop_string_, output.stop_token);
     }
   }
 
@@ -318,7 +315,7 @@ class ChatChoice final : public Choice {
               {"message", std::move(message)},
               {"logprobs", nullptr},
               {"finish_reason", reason},
-              {"stop_reason", reason_of_stop(output)}};
+              {"stop_reason", stop_reason(request_, stop_string_, output.stop_token)}};
     if (request_.sampling.logprobs >= 0) whole_["logprobs"] = {{"content", std::move(logprobs_)}};
     if (request_.return_routed_experts) whole_["routed_experts"] = std::move(traced_);
   }

@@ -1,0 +1,183 @@
+// rota chat MODEL: a conversation on the terminal.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "engine/in_process_engine.h"
+#include "platform/clock.h"
+#include "rota/command.h"
+#include "rota/flags.h"
+#include "rota/request_stream.h"
+#include "server/app.h"
+
+namespace rota {
+namespace {
+
+struct ChatFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::string system;
+  std::string once;
+  std::string reasoning_effort;
+  int64_t max_tokens = 0;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// Writes the answer as it comes: reasoning dimmed where a person reads it on a terminal.
+class Printer {
+ public:
+  Printer() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+  void print(const ChatDelta& delta) {
+    const bool content = delta.kind == ChatDelta::Kind::kContent;
+    if (!content && !terminal_) return;  // a pipe gets the answer alone
+    if (!content && !dim_) std::fputs("\x1b[2m", stdout);
+    if (content && dim_) std::fputs("\x1b[0m\n", stdout);
+    dim_ = !content;
+    std::fwrite(delta.text.data(), 1, delta.text.size(), stdout);
+    std::fflush(stdout);
+  }
+  void end() {
+    std::fputs(dim_ ? "\x1b[0m\n" : "\n", stdout);
+    std::fflush(stdout);
+    dim_ = false;
+  }
+
+ private:
+  bool terminal_;
+  bool dim_ = false;
+};
+
+class Conversation {
+ public:
+  Conversation(const ChatFlags& flags, InProcessEngine& engine, const ModelText& text,
+               SamplingParams sampling)
+      : flags_(flags), engine_(engine), text_(text), sampling_(std::move(sampling)) {
+    if (!flags.system.empty()) messages_.push_back({{"role", "system"}, {"content", flags.system}});
+  }
+
+  // One turn: asks, prints the answer, remembers both.
+  Status ask(const std::string& question) {
+    messages_.push_back({{"role", "user"}, {"content", question}});
+    Result<std::string> answer = this->answer();
+    if (!answer.ok()) {
+      messages_.erase(messages_.size() - 1);
+      return answer.status();
+    }
+    messages_.push_back({{"role", "assistant"}, {"content", *answer}});
+    return {};
+  }
+  void forget() {
+    while (!messages_.empty() && messages_.back()["role"] != "system")
+      messages_.erase(messages_.size() - 1);
+  }
+
+ private:
+  Result<std::string> answer() {
+    ChatRequest chat;
+    chat.messages = messages_;
+    chat.reasoning_effort = flags_.reasoning_effort;
+    ROTA_ASSIGN_OR_RETURN(const ChatPrompt prompt, text_.chat->render(chat));
+    EngineRequest request;
+    request.id = fmt::format("chat-{}", ++turn_);
+    request.prompt = prompt.ids;
+    request.sampling = sampling_;
+    const int64_t room =
+        engine_.loaded().kv.max_model_len - static_cast<int64_t>(prompt.ids.size());
+    request.sampling.max_tokens =
+        flags_.max_tokens > 0 ? flags_.max_tokens : std::max<int64_t>(1, room);
+    request.sampling.stop_token_ids = text_.chat->stop_token_ids();
+
+    const std::unique_ptr<ChatParser> parser = text_.chat->parser(prompt);
+    Printer printer;
+    std::string content;
+    const auto show = [&](const std::vector<ChatDelta>& deltas) {
+      for (const ChatDelta& delta : deltas) {
+        if (delta.kind == ChatDelta::Kind::kContent) content += delta.text;
+        printer.print(delta);
+      }
+    };
+    RequestStream stream(engine_);
+    ROTA_RETURN_IF_ERROR(stream.submit(std::move(request)));
+    interrupted = 0;
+    FinishReason reason = FinishReason::kAbort;
+    while (const auto output = stream.next()) {
+      if (output->finish_reason == FinishReason::kError) return output->status;
+      for (const OutputToken& token : output->tokens) show(parser->push(token.id));
+      reason = output->finish_reason;
+      if (interrupted != 0) break;
+    }
+    show(parser->finish(to_string(reason)).deltas);
+    printer.end();
+    return content;
+  }
+
+  const ChatFlags& flags_;
+  InProcessEngine& engine_;
+  const ModelText& text_;
+  SamplingParams sampling_;
+  OrderedJson messages_ = OrderedJson::array();
+  int64_t turn_ = 0;
+};
+
+Status talk(Conversation& conversation) {
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  if (terminal)
+    std::fputs("Type a message; /new forgets the conversation, /quit or Ctrl-D ends.\n", stderr);
+  std::string line;
+  for (;;) {
+    if (terminal) std::fputs("\n> ", stderr);
+    if (!std::getline(std::cin, line) || line == "/quit" || line == "/exit") return {};
+    if (line.empty()) continue;
+    if (line == "/new") {
+      conversation.forget();
+      continue;
+    }
+    const Status asked = conversation.ask(line);
+    if (!asked.ok()) std::fprintf(stderr, "rota: %s\n", asked.message().c_str());
+  }
+}
+
+Status chat(const ChatFlags& flags) {
+  ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  options.max_num_seqs = 1;
+  ROTA_ASSIGN_OR_RETURN(
+      const ModelLocation location,
+      locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
+  ROTA_ASSIGN_OR_RETURN(const ModelText text, load_model_text(location.dir));
+  if (!text.chat) return text.chat_problem;
+  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessEngine> engine,
+                        InProcessEngine::start(options));
+  const bool neutral = options.generation_config == GenerationConfigChoice::kNone;
+  SamplingParams sampling = flags.sampling.over(
+      neutral ? SamplingParams{} : default_sampling(engine->loaded().generation));
+  Conversation conversation(flags, *engine, text, std::move(sampling));
+  return flags.once.empty() ? talk(conversation) : conversation.ask(flags.once);
+}
+
+}  // namespace
+
+CommandRun add_chat(CLI::App& app) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App& command = *app.add_subcommand("chat", "talk with a model on the terminal");
+  flags->engine.add_to(command);
+  flags->sampling.add_to(command);
+  command.add_option("--once", flags->once, "answer this one message and exit")
+      ->type_name("MESSAGE");
+  command.add_option("--system", flags->system, "system message")->type_name("TEXT");
+  command.add_option("--reasoning-effort", flags->reasoning_effort,
+                     "low, medium or high, where the model knows it");
+  command
+      .add_option("--max-tokens", flags->max_tokens,
+                  "tokens of an answer; 0: what the context leaves")
+      ->capture_default_str();
+  return [flags] { return chat(*flags); };
+}
+
+}  // namespace rota

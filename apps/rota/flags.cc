@@ -1,0 +1,112 @@
+#include "rota/flags.h"
+
+namespace rota {
+namespace {
+
+CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
+  return app.add_flag("--" + name + ",!--no-" + name, value, help)
+      ->envname(environment_name("--" + name));
+}
+
+}  // namespace
+
+void EngineFlags::add_to(CLI::App& app) {
+  EngineOptions& o = options;
+  app.add_option("MODEL", o.model, "a checkpoint's folder, or org/name in the Hugging Face cache")
+      ->required();
+  app.add_option("--config", "a YAML file of flags")->type_name("FILE");
+
+  const std::string model = "Model";
+  flag(app, "--revision", o.revision, "branch, tag or commit of a cached model")->group(model);
+  flag(app, "--hf-overrides", o.hf_overrides, "JSON merged over config.json")
+      ->type_name("JSON")
+      ->group(model);
+  flag(app, "--load-format", load_format, "auto, or dummy: random weights from config.json alone")
+      ->group(model);
+  flag(app, "--generation-config", generation_config,
+       "auto: sampling defaults from generation_config.json; vllm: neutral ones")
+      ->group(model);
+  flag(app, "--dtype", dtype, "auto, bfloat16 (matmul inputs and KV cache) or float32 (everything)")
+      ->group(model);
+  flag(app, "--weights", weights, "mapped, or locked: in memory whatever the page cache does")
+      ->group(model);
+  toggle(app, "verify-weights", o.verify_weights,
+         "check all block scales before the model is ready")
+      ->group(model);
+
+  const std::string machine = "Machine";
+  flag(app, "--threads", o.threads, "threads of a step; 0: one for each physical core")
+      ->group(machine);
+  toggle(app, "pin", o.pin, "pin each thread to a core (default)")->group(machine);
+  flag(app, "--isa", o.isa, "ref, avx2 or avx512 instead of the best that the CPU has")
+      ->group(machine);
+  flag(app, "--moe-backend", o.moe.backend, "experts backend; see `rota backends`")->group(machine);
+  flag(app, "--moe-hidden-alignment", o.moe.hidden_alignment,
+       "pad the experts' hidden width to a multiple of N")
+      ->group(machine);
+  flag(app, "--moe-intermediate-alignment", o.moe.intermediate_alignment,
+       "pad the experts' intermediate width to a multiple of N")
+      ->group(machine);
+
+  const std::string scheduling = "Scheduling and memory";
+  flag(app, "--max-num-seqs", o.max_num_seqs, "requests that run at once")->group(scheduling);
+  flag(app, "--max-num-batched-tokens", o.max_num_batched_tokens, "tokens of a step")
+      ->group(scheduling);
+  flag(app, "--max-model-len", o.max_model_len, "longest sequence; 0: the model's, or what fits")
+      ->group(scheduling);
+  flag(app, "--max-waiting", o.max_waiting, "requests that may wait before clients get 429")
+      ->group(scheduling);
+  flag(app, "--memory-utilization", o.memory_utilization, "share of the free memory to use")
+      ->group(scheduling);
+  flag(app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
+       "size of the KV cache; 0: from the utilization")
+      ->group(scheduling);
+  toggle(app, "enable-prefix-caching", o.enable_prefix_caching,
+         "reuse the KV cache of equal beginnings (default)")
+      ->group(scheduling);
+  flag(app, "--seed", o.seed, "of requests that bring none, and of dummy weights")
+      ->group(scheduling);
+}
+
+Result<EngineOptions> EngineFlags::resolve() const {
+  EngineOptions resolved = options;
+  ROTA_ASSIGN_OR_RETURN(resolved.dtype, parse_dtype_choice(dtype));
+  ROTA_ASSIGN_OR_RETURN(resolved.weights, parse_weights_choice(weights));
+  ROTA_ASSIGN_OR_RETURN(resolved.load_format, parse_load_format(load_format));
+  ROTA_ASSIGN_OR_RETURN(resolved.generation_config,
+                        parse_generation_config_choice(generation_config));
+  ROTA_RETURN_IF_ERROR(validate(resolved));
+  return resolved;
+}
+
+void SamplingFlags::add_to(CLI::App& app) {
+  const std::string group = "Sampling (default: the model's own)";
+  const auto add = [&](const char* name, auto SamplingParams::* member, const char* help) {
+    return app.add_option(name, values.*member, help)
+        ->envname(environment_name(name))
+        ->group(group);
+  };
+#define ROTA_SAMPLING_FLAG(name, member, help)  \
+  given_.emplace_back(                          \
+      add(name, &SamplingParams::member, help), \
+      [](SamplingParams& to, const SamplingParams& from) { to.member = from.member; })
+  ROTA_SAMPLING_FLAG("--temperature", temperature, "0: greedy");
+  ROTA_SAMPLING_FLAG("--top-k", top_k, "only the K most likely tokens; 0: all");
+  ROTA_SAMPLING_FLAG("--top-p", top_p, "only the most likely tokens that make up P");
+  ROTA_SAMPLING_FLAG("--min-p", min_p, "only tokens at least P times as likely as the best");
+  ROTA_SAMPLING_FLAG("--presence-penalty", presence_penalty, "taken off tokens that have come");
+  ROTA_SAMPLING_FLAG("--frequency-penalty", frequency_penalty,
+                     "taken off for each time that a token has come");
+  ROTA_SAMPLING_FLAG("--repetition-penalty", repetition_penalty,
+                     "divides the logits of tokens that have come");
+#undef ROTA_SAMPLING_FLAG
+}
+
+SamplingParams SamplingFlags::over(SamplingParams defaults) const {
+  for (const auto& [option, copy] : given_) {
+    if (option->count() > 0) copy(defaults, values);
+  }
+  return defaults;
+}
+
+}  // namespace rota

@@ -1,0 +1,46 @@
+// Flags that several commands share, each with its environment variable.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine_options.h"
+#include "engine/request.h"
+#include "rota/config_file.h"
+
+namespace rota {
+
+// Adds a flag with its environment variable: flag(app, "--seed", value, "help").
+template <typename T>
+CLI::Option* flag(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  return app.add_option(name, value, help)->envname(environment_name(name))->capture_default_str();
+}
+
+// MODEL and everything that EngineOptions holds. The choices are words until resolve() has read them.
+struct EngineFlags {
+  EngineOptions options;
+  std::string dtype = "auto";
+  std::string weights = "mapped";
+  std::string load_format = "auto";
+  std::string generation_config = "auto";
+
+  void add_to(CLI::App& app);
+  // Reads the words and checks every range.
+  Result<EngineOptions> resolve() const;
+};
+
+// Sampling flags of the commands that generate; what was not given stays the model's own.
+struct SamplingFlags {
+  SamplingParams values;
+
+  void add_to(CLI::App& app);
+  // `defaults` with what was given on the command line over it.
+  SamplingParams over(SamplingParams defaults) const;
+
+ private:
+  std::vector<std::pair<CLI::Option*, void (*)(SamplingParams&, const SamplingParams&)>> given_;
+};
+
+}  // namespace rota

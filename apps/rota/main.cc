@@ -1,0 +1,80 @@
+// rota: serves mixture-of-experts language models on CPUs. See `rota --help`.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_server.h"
+#include "rota/command.h"
+#include "rota/config_file.h"
+
+namespace rota {
+namespace {
+
+// The engine's own process, started by `rota serve`: rota engine-worker --fd N. No command for people.
+int engine_worker(int argc, char** argv) {
+  int fd = -1;
+  if (argc == 4 && std::string_view(argv[2]) == "--fd") {
+    const std::string_view text = argv[3];
+    std::from_chars(text.data(), text.data() + text.size(), fd);
+  }
+  if (fd < 0) {
+    std::fprintf(stderr, "rota engine-worker: is started by `rota serve`, not by hand\n");
+    return 2;
+  }
+  return run_engine_worker(fd);
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "rota: %s\n", status.message().c_str());
+  return 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "rota serves mixture-of-experts language models on CPUs, from their original checkpoints.",
+      "rota"};
+  app.set_version_flag("--version", ROTA_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.footer(
+      "Every flag can also be set as an environment variable (--max-num-seqs: ROTA_MAX_NUM_SEQS) "
+      "and in a YAML file "
+      "(--config FILE). The command line wins over the environment, the environment over the "
+      "file.");
+
+  const std::vector<std::pair<const char*, CommandRun>> commands = {
+      {"serve", add_serve(app)},       {"chat", add_chat(app)},  {"generate", add_generate(app)},
+      {"score", add_score(app)},       {"eval", add_eval(app)},  {"plan", add_plan(app)},
+      {"backends", add_backends(app)}, {"bench", add_bench(app)}};
+
+  Result<std::vector<std::string>> arguments = expand_config({argv + 1, argv + argc});
+  if (!arguments.ok()) return fail(arguments.status());
+  std::vector<std::string> reversed(arguments->rbegin(),
+                                    arguments->rend());  // CLI11 takes them from the end
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : 2;
+  }
+  for (const auto& [name, command] : commands) {
+    if (!app.got_subcommand(name)) continue;
+    const Status status = command();
+    return status.ok() ? 0 : fail(status);
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace rota
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "engine-worker")
+    return rota::engine_worker(argc, argv);
+  return rota::run(argc, argv);
+}

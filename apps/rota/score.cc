@@ -1,0 +1,189 @@
+// rota score MODEL --ids-file F.json --out F.safetensors: logits (and more) of given token ids, named as the
+// reference goldens are.
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/safetensors_writer.h"
+#include "rota/command.h"
+#include "rota/flags.h"
+#include "rota/scoring.h"
+
+namespace rota {
+namespace {
+
+struct ScoreFlags {
+  EngineFlags engine;
+  std::string ids_file;
+  std::string out;
+  std::vector<std::string> dump;
+  bool alone = false;
+};
+
+Result<std::vector<ScoredSequence>> read_ids(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return error(StatusCode::kNotFound, "--ids-file {}: the file cannot be read", path);
+  const nlohmann::ordered_json root = nlohmann::ordered_json::parse(file, nullptr, false);
+  const auto refuse = [&] {
+    return invalid_argument(
+        "--ids-file {}: expected an object of names and lists of token ids: {{\"p\": [1, 2, 3]}}",
+        path);
+  };
+  if (!root.is_object() || root.empty()) return refuse();
+  std::vector<ScoredSequence> out;
+  for (const auto& [name, ids] : root.items()) {
+    if (!ids.is_array()) return refuse();
+    ScoredSequence& one = out.emplace_back(ScoredSequence{name, {}});
+    for (const auto& id : ids) {
+      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) return refuse();
+      one.ids.push_back(id.get<int32_t>());
+    }
+  }
+  return out;
+}
+
+// A tensor that grows row range by row range.
+struct Gathered {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  static Gathered make(DType dtype, std::vector<int64_t> shape) {
+    int64_t count = size_of(dtype).count;
+    for (const int64_t side : shape) count *= side;
+    return {dtype, std::move(shape), std::vector<std::byte>(static_cast<size_t>(count))};
+  }
+  void put(int64_t first_element, const void* data, size_t size) {
+    std::memcpy(bytes.data() + first_element * size_of(dtype).count, data, size);
+  }
+};
+
+// Collects what each step shows into tensors by name.
+class Collector final : public ScoreSink, public ForwardTrace {
+ public:
+  Collector(std::span<const ScoredSequence> sequences, const ModelConfig& config, bool hidden,
+            bool router)
+      : sequences_(sequences), config_(config), want_hidden_(hidden), want_router_(router) {}
+
+  ForwardTrace* begin_step(std::span<const ScoredRows> rows) override {
+    rows_ = rows;
+    return want_hidden_ || want_router_ ? this : nullptr;
+  }
+
+  Status logits(std::span<const ScoredRows> rows, MatrixView<const float> logits) override {
+    for (const ScoredRows& part : rows) {
+      Gathered& all = tensor(part, ".logits", DType::kF32, {length(part), config_.vocab});
+      for (int64_t i = 0; i < part.tokens; ++i) {
+        const auto row = logits.row(part.first_row + i);
+        all.put((part.first_position + i) * config_.vocab, row.data(), row.size_bytes());
+      }
+    }
+    return {};
+  }
+
+  void hidden(int index, MatrixView<const float> value) override {
+    if (!want_hidden_) return;
+    for (const ScoredRows& part : rows_) {
+      const int64_t width = config_.hidden;
+      Gathered& all =
+          tensor(part, ".hidden", DType::kF32, {config_.layers + 2, length(part), width});
+      for (int64_t i = 0; i < part.tokens; ++i) {
+        const auto row = value.row(part.first_row + i);
+        all.put((index * length(part) + part.first_position + i) * width, row.data(),
+                row.size_bytes());
+      }
+    }
+  }
+
+  void router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
+              int64_t top_k) override {
+    if (!want_router_) return;
+    for (const ScoredRows& part : rows_) {
+      const std::string prefix = ".router." + std::to_string(layer);
+      const auto from = static_cast<size_t>(part.first_row * top_k);
+      const auto count = static_cast<size_t>(part.tokens * top_k);
+      tensor(part, prefix + ".ids", DType::kI32, {length(part), top_k})
+          .put(part.first_position * top_k, ids.subspan(from, count).data(),
+               count * sizeof(int32_t));
+      tensor(part, prefix + ".weights", DType::kF32, {length(part), top_k})
+          .put(part.first_position * top_k, weights.subspan(from, count).data(),
+               count * sizeof(float));
+    }
+  }
+
+  const std::map<std::string, Gathered>& tensors() const { return tensors_; }
+  void merge(Collector& other) { tensors_.merge(other.tensors_); }
+
+ private:
+  int64_t length(const ScoredRows& part) const {
+    return static_cast<int64_t>(sequences_[part.sequence].ids.size());
+  }
+  Gathered& tensor(const ScoredRows& part, const std::string& suffix, DType dtype,
+                   std::vector<int64_t> shape) {
+    const std::string name = sequences_[part.sequence].name + suffix;
+    auto found = tensors_.find(name);
+    if (found == tensors_.end())
+      found = tensors_.emplace(name, Gathered::make(dtype, std::move(shape))).first;
+    return found->second;
+  }
+
+  std::span<const ScoredSequence> sequences_;
+  const ModelConfig& config_;
+  bool want_hidden_;
+  bool want_router_;
+  std::span<const ScoredRows> rows_;
+  std::map<std::string, Gathered> tensors_;
+};
+
+Status score(const ScoreFlags& flags) {
+  const std::set<std::string> dump(flags.dump.begin(), flags.dump.end());
+  for (const std::string& what : dump) {
+    if (what != "hidden" && what != "router") {
+      return invalid_argument("--dump: '{}' is neither hidden nor router", what);
+    }
+  }
+  ROTA_ASSIGN_OR_RETURN(const std::vector<ScoredSequence> sequences, read_ids(flags.ids_file));
+  ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
+  ROTA_ASSIGN_OR_RETURN(LoadedEngine engine, load_engine(scoring_options(options, sequences)));
+  Collector collector(sequences, engine.config, dump.contains("hidden"), dump.contains("router"));
+  if (flags.alone) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const std::span<const ScoredSequence> one(&sequences[i], 1);
+      Collector alone(one, engine.config, dump.contains("hidden"), dump.contains("router"));
+      ROTA_RETURN_IF_ERROR(score_sequences(engine, one, alone));
+      collector.merge(alone);
+    }
+  } else {
+    ROTA_RETURN_IF_ERROR(score_sequences(engine, sequences, collector));
+  }
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : collector.tensors()) {
+    tensors.push_back({{name, tensor.dtype, tensor.shape}, tensor.bytes});
+  }
+  return write_safetensors(flags.out, std::move(tensors));
+}
+
+}  // namespace
+
+CommandRun add_score(CLI::App& app) {
+  auto flags = std::make_shared<ScoreFlags>();
+  CLI::App& command =
+      *app.add_subcommand("score", "logits of given token ids, as a safetensors file");
+  flags->engine.add_to(command);
+  command.add_option("--ids-file", flags->ids_file, "JSON: {\"NAME\": [token ids], ...}")
+      ->required();
+  command.add_option("--out", flags->out, "safetensors file to write: NAME.logits [T, V]")
+      ->required();
+  command
+      .add_option("--dump", flags->dump,
+                  "also NAME.hidden and NAME.router.N.{ids,weights}: hidden,router")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_flag("--alone", flags->alone, "one sequence after another instead of one batch");
+  return [flags] { return score(*flags); };
+}
+
+}  // namespace rota

@@ -1,0 +1,167 @@
+// rota serve MODEL: the front process. The engine runs in its own, so that this one answers whatever happens there.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "base/log.h"
+#include "checkpoint/generation_config.h"
+#include "checkpoint/locate.h"
+#include "checkpoint/model_config.h"
+#include "engine/load_engine.h"
+#include "platform/clock.h"
+#include "rota/command.h"
+#include "rota/flags.h"
+#include "server/app.h"
+#include "server/http/http_server.h"
+#include "supervisor/engine_process.h"
+
+namespace rota {
+namespace {
+
+namespace asio = boost::asio;
+
+struct ServeFlags {
+  EngineFlags engine;
+  HttpOptions http;
+  std::vector<std::string> names;
+  std::string api_key;
+  std::string api_key_file;
+  double drain_seconds = 30;
+};
+
+// A secret from a file or the environment stays out of the process list.
+Result<std::string> read_key(const ServeFlags& flags) {
+  if (flags.api_key_file.empty()) return flags.api_key;
+  std::ifstream file(flags.api_key_file);
+  std::string key;
+  if (!file || !std::getline(file, key) || key.empty()) {
+    return error(StatusCode::kNotFound,
+                 "--api-key-file {}: expected a readable file with the key in its first line",
+                 flags.api_key_file);
+  }
+  return key;
+}
+
+std::string address_of(const HttpOptions& http, uint16_t port) {
+  const bool any = http.host == "0.0.0.0" || http.host == "::";
+  const std::string host = any                                        ? "127.0.0.1"
+                           : http.host.find(':') != std::string::npos ? "[" + http.host + "]"
+                                                                      : http.host;
+  return fmt::format("http://{}:{}", host, port);
+}
+
+// Says when the model answers, with something to try.
+awaitable<void> announce(asio::io_context& io, const SocketEngineClient& engine,
+                         std::string address, std::string model) {
+  asio::steady_timer timer(io);
+  for (;;) {
+    const EngineState state = engine.state();
+    if (state == EngineState::kReady) break;
+    if (state == EngineState::kFailed) {
+      log::error("the model cannot be served: {}", engine.info().status().message());
+      co_return;
+    }
+    timer.expires_after(std::chrono::milliseconds(50));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  std::fprintf(stderr,
+               "\nrota is ready.  Page: %s/\n  try: curl %s/v1/chat/completions -H 'content-type: "
+               "application/json' "
+               "-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"What is "
+               "the capital of "
+               "France?\"}]}'\n\n",
+               address.c_str(), address.c_str(), model.c_str());
+}
+
+// SIGTERM and SIGINT: no new requests, those that run may finish; the second signal ends at once.
+awaitable<void> drain_on_signal(asio::io_context& io, ServerApp& app, HttpServer& server,
+                                double seconds) {
+  asio::signal_set signals(io, SIGTERM, SIGINT);
+  co_await signals.async_wait(asio::use_awaitable);
+  log::info("shutting down: {} requests may finish within {:.0f} s", app.running_requests(),
+            seconds);
+  app.start_draining();
+  bool again = false;
+  signals.async_wait([&again](boost::system::error_code failed, int) { again = !failed; });
+  asio::steady_timer timer(io);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  while (!again && app.running_requests() > 0 && Clock::now() < deadline) {
+    timer.expires_after(std::chrono::milliseconds(20));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  server.stop_accepting();
+  io.stop();
+}
+
+Status serve(const ServeFlags& flags) {
+  std::signal(SIGPIPE, SIG_IGN);
+  ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_ASSIGN_OR_RETURN(
+      const ModelLocation location,
+      locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
+  // Faults of the model's folder are told now, before a process is started for it.
+  ROTA_RETURN_IF_ERROR(
+      Status(status_of(read_model_config(location.dir, {.hf_overrides = options.hf_overrides}))));
+  ROTA_ASSIGN_OR_RETURN(const GenerationConfig generation, read_generation_config(location.dir));
+  ROTA_ASSIGN_OR_RETURN(ModelText text, load_model_text(location.dir));
+
+  ServerOptions server_options;
+  server_options.model_names =
+      flags.names.empty() ? std::vector<std::string>{location.name} : flags.names;
+  ROTA_ASSIGN_OR_RETURN(server_options.api_key, read_key(flags));
+  if (options.generation_config == GenerationConfigChoice::kAuto) {
+    server_options.sampling_defaults = default_sampling(generation);
+  }
+  log::info("sampling defaults: {}", describe_sampling(server_options.sampling_defaults));
+
+  asio::io_context io(1);
+  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<SocketEngineClient> engine,
+                        SocketEngineClient::start({.engine = options}));
+  const std::string model = server_options.model_names.front();
+  ServerApp app(io, *engine, std::move(text), std::move(server_options));
+  HttpServer server(io, flags.http, app.handler());
+  ROTA_RETURN_IF_ERROR(server.listen());
+  const std::string address = address_of(flags.http, server.port());
+  log::info("listening on {}", address);
+  asio::co_spawn(io, announce(io, *engine, address, model), asio::detached);
+  asio::co_spawn(io, drain_on_signal(io, app, server, flags.drain_seconds), asio::detached);
+  io.run();
+  return {};
+}
+
+}  // namespace
+
+CommandRun add_serve(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App& command =
+      *app.add_subcommand("serve", "serve a model over HTTP: OpenAI's API and a page");
+  flags->engine.add_to(command);
+  const std::string group = "Server";
+  flag(command, "--host", flags->http.host, "address to listen on")->group(group);
+  flag(command, "--port", flags->http.port, "port to listen on; 0: any free one")->group(group);
+  command
+      .add_option("--served-model-name", flags->names,
+                  "names that clients may use; the first is shown")
+      ->envname("ROTA_SERVED_MODEL_NAME")
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  // No default shown and none kept in help texts: it is a secret.
+  command.add_option("--api-key", flags->api_key, "clients must send this key")
+      ->envname("ROTA_API_KEY")
+      ->group(group);
+  flag(command, "--api-key-file", flags->api_key_file, "the same, from the first line of a file")
+      ->group(group);
+  flag(command, "--drain-seconds", flags->drain_seconds,
+       "after SIGTERM, how long running requests may take")
+      ->group(group);
+  return [flags] { return serve(*flags); };
+}
+
+}  // namespace rota
