@@ -7,15 +7,13 @@
 namespace rota {
 namespace {
 
-// Large prefills run in passes of so many rows that the workspace stays below this; a pass reads
-// every active expert's weights once, so passes are as large as this allows.
-constexpr int64_t kMaxWorkspaceBytes = int64_t{128} << 20;
-
-int64_t tokens_a_pass(const ExpertsBackend& backend, ExpertsSizing sizing, int64_t max_tokens) {
+// The most tokens, halving from max_tokens, whose workspace is no larger than allowed.
+int64_t tokens_a_pass(const ExpertsBackend& backend, ExpertsSizing sizing, int64_t max_tokens,
+                      Bytes max_workspace) {
   int64_t tokens = max_tokens;
   for (; tokens > 1; tokens = (tokens + 1) / 2) {
     sizing.tokens = tokens;
-    if (backend.workspace_bytes(sizing).count <= kMaxWorkspaceBytes) break;
+    if (backend.workspace_bytes(sizing) <= max_workspace) break;
   }
   return tokens;
 }
@@ -34,11 +32,11 @@ MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam
 }
 
 Result<MoeRunner> MoeRunner::make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                                  int64_t max_tokens) {
+                                  int64_t max_tokens, Bytes max_workspace) {
   ROTA_CHECK(max_tokens >= 1, "a runner for at least one token");
   MoeRunner runner(plan, kernels, team);
   const ExpertsBackend& backend = *plan.choice.backend;
-  runner.sizing_.tokens = tokens_a_pass(backend, runner.sizing_, max_tokens);
+  runner.sizing_.tokens = tokens_a_pass(backend, runner.sizing_, max_tokens, max_workspace);
   const int64_t bytes = backend.workspace_bytes(runner.sizing_).count;
   ROTA_ASSIGN_OR_RETURN(runner.experts_workspace_,
                         Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));

@@ -23,6 +23,11 @@
 
 namespace rota {
 
+// Prefills of more tokens than fit run in passes. A pass reads every active expert's weights once,
+// so this is as large as a few hundred MB of resident memory allow; 512 tokens of gpt-oss need 59
+// MB.
+inline constexpr Bytes kMoeWorkspace{int64_t{128} << 20};
+
 // For tests and `rota score --dump router`: sees the routing of each call.
 class MoeTrace {
  public:
@@ -34,7 +39,7 @@ class MoeRunner {
  public:
   // kernels: of the ISA; plan, kernels and team outlive the runner.
   static Result<MoeRunner> make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                                int64_t max_tokens);
+                                int64_t max_tokens, Bytes max_workspace = kMoeWorkspace);
 
   Status run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
              MoeTrace* trace = nullptr);

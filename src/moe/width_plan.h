@@ -41,7 +41,7 @@ struct PlanInputs {
   MoeConfig moe;
   const ExpertsBackend* experts = nullptr;
   Transport transport = Transport::kNoDpEp;
-  ParallelShape parallel;
+  ParallelShape parallel = {};
   int64_t hidden_alignment = 0;        // raises the backend's; 0: does not
   int64_t intermediate_alignment = 0;  // likewise
 };

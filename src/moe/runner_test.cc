@@ -1,0 +1,235 @@
+#include "moe/runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "moe/testing/moe_case.h"
+
+namespace rota {
+namespace {
+
+using testing::MoeCase;
+using testing::MoeCaseOptions;
+using testing::MoeModel;
+using testing::random_rows;
+
+// Bit for bit; NaN is no match for itself, so a leaked poison fails as well.
+::testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " != " << b.size();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!(a[i] == b[i]) || std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " != " << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+using Param = std::tuple<const char*, const KernelTable*>;
+
+std::string param_name(const ::testing::TestParamInfo<Param>& info) {
+  std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param)->name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Runner : public ::testing::TestWithParam<Param> {
+ protected:
+  Runner() : name_(std::get<0>(GetParam())), model_(testing::golden_model(name_)) {}
+  const KernelTable& kernels() const { return *std::get<1>(GetParam()); }
+  MoeCaseOptions options(Compute compute) const {
+    return {.kernels = &kernels(), .compute = compute};
+  }
+
+  std::string name_;
+  MoeModel model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Goldens, Runner,
+    ::testing::Combine(::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
+                                         "gptoss-bf16-h160", "mixtral-bf16-h72"),
+                       ::testing::ValuesIn(available_kernels(detect_cpu()))),
+    param_name);
+
+void expect_routing(const testing::GoldenFile& golden, const std::string& prefix,
+                    const MoeCase& moe, int64_t k) {
+  const auto ids = golden.ints(prefix + ".ids");
+  const auto weights = golden.floats(prefix + ".weights");
+  ASSERT_EQ(moe.ids.size(), ids.size());
+  for (size_t slot = 0; slot < ids.size(); ++slot) {
+    EXPECT_EQ(moe.ids[slot], ids[slot]) << "token " << slot / static_cast<size_t>(k);
+    EXPECT_NEAR(moe.weights[slot], weights[slot], 1e-4) << "slot " << slot;
+  }
+}
+
+TEST_P(Runner, AgreesWithTheGoldenBlock) {
+  const testing::GoldenFile golden(testing::golden_path("models/" + name_ + "/golden.safetensors"));
+  for (const int64_t layer : {0, 1}) {
+    MoeCase moe(model_, layer, options(Compute::kFloat32));
+    const std::string block = fmt::format("p7.moe.{}", layer);
+    const std::vector<float> out = moe.run(golden.floats(block + ".in"));
+    EXPECT_LT(testing::relative_rms(out, golden.floats(block + ".out")), 1e-4) << layer;
+    expect_routing(golden, fmt::format("p7.router.{}", layer), moe, model_.config.top_k);
+  }
+}
+
+TEST_P(Runner, Bf16InputsStayNearTheGoldenBlock) {
+  const testing::GoldenFile golden(testing::golden_path("models/" + name_ + "/golden.safetensors"));
+  MoeCase moe(model_, 0, options(Compute::kBf16));
+  const std::vector<float> out = moe.run(golden.floats("p7.moe.0.in"));
+  EXPECT_LT(testing::relative_rms(out, golden.floats("p7.moe.0.out")), 1e-2);
+}
+
+TEST_P(Runner, TheRefBackendServesUnderEveryIsa) {
+  const testing::GoldenFile golden(testing::golden_path("models/" + name_ + "/golden.safetensors"));
+  MoeCaseOptions wanted = options(Compute::kFloat32);
+  wanted.moe.backend = "ref";
+  MoeCase moe(model_, 0, wanted);
+  EXPECT_EQ(moe.plan().choice.backend->name(), "ref");
+  const std::vector<float> out = moe.run(golden.floats("p7.moe.0.in"));
+  EXPECT_LT(testing::relative_rms(out, golden.floats("p7.moe.0.out")), 1e-4);
+}
+
+// Every padded run gives the bits of the unpadded one.
+TEST_P(Runner, PaddingChangesNoBit) {
+  const std::vector<float> x = random_rows(20, model_.config.hidden, 1);
+  for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
+    const std::vector<float> unpadded = MoeCase(model_, 0, options(compute)).run(x);
+    for (const int64_t hidden : {0, 256, 512}) {
+      for (const int64_t intermediate : {0, 128, 256}) {
+        MoeCaseOptions padded = options(compute);
+        padded.moe.hidden_alignment = hidden;
+        padded.moe.intermediate_alignment = intermediate;
+        EXPECT_TRUE(same_bits(MoeCase(model_, 0, padded).run(x), unpadded))
+            << "hidden " << hidden << ", intermediate " << intermediate;
+      }
+    }
+  }
+}
+
+// A token alone, in a batch, in pieces, over any number of threads and passes: the same bits.
+TEST_P(Runner, ATokenDoesNotSeeTheBatch) {
+  const int64_t hidden = model_.config.hidden;
+  constexpr int64_t kTokens = 40;
+  const std::vector<float> x = random_rows(kTokens, hidden, 2);
+  for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
+    MoeCase whole_case(model_, 0, options(compute));
+    const std::vector<float> whole = whole_case.run(x);
+    for (const int64_t piece : {1, 3, 16, 17}) {
+      std::vector<float> pieces;
+      for (int64_t first = 0; first < kTokens; first += piece) {
+        const auto at = static_cast<size_t>(first * hidden);
+        const auto count = static_cast<size_t>(std::min(piece, kTokens - first) * hidden);
+        const auto out = whole_case.run(std::span<const float>(x).subspan(at, count));
+        pieces.insert(pieces.end(), out.begin(), out.end());
+      }
+      EXPECT_TRUE(same_bits(pieces, whole)) << "pieces of " << piece;
+    }
+    for (const int threads : {1, 3}) {
+      MoeCaseOptions other = options(compute);
+      other.threads = threads;
+      EXPECT_TRUE(same_bits(MoeCase(model_, 0, other).run(x), whole)) << threads << " threads";
+    }
+    MoeCaseOptions passes = options(compute);
+    passes.max_workspace = Bytes{1};
+    EXPECT_TRUE(same_bits(MoeCase(model_, 0, passes).run(x), whole)) << "one token a pass";
+  }
+}
+
+TEST_P(Runner, NoTokensIsNothingToDo) {
+  MoeCase moe(model_, 0, options(Compute::kBf16));
+  EXPECT_TRUE(moe.run({}).empty());
+}
+
+TEST_P(Runner, ServedTokensAreCounted) {
+  MoeCase moe(model_, 0, options(Compute::kBf16));
+  moe.run(random_rows(9, model_.config.hidden, 3));
+  moe.run(random_rows(1, model_.config.hidden, 4));
+  int64_t total = 0;
+  for (const int64_t count : moe.layer().served()) total += count;
+  EXPECT_EQ(total, 10 * model_.config.top_k);
+}
+
+// A layer of the real widths, more rows for an expert than one block of work holds.
+class RunnerWide : public ::testing::TestWithParam<const KernelTable*> {};
+INSTANTIATE_TEST_SUITE_P(Isa, RunnerWide, ::testing::ValuesIn(available_kernels(detect_cpu())),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+ModelConfig gpt_oss_config(int64_t hidden, int64_t intermediate, QuantMethod method) {
+  ModelConfig config = testing::golden_model("gptoss-mxfp4-h160").config;
+  config.hidden = hidden;
+  config.intermediate = intermediate;
+  config.experts = 3;
+  config.top_k = 2;
+  config.quant.method = method;
+  return config;
+}
+
+TEST_P(RunnerWide, ManyRowsForAnExpertGiveTheBitsOfFew) {
+  for (const QuantMethod method : {QuantMethod::kMxfp4, QuantMethod::kNone}) {
+    const MoeModel model = testing::random_model(gpt_oss_config(96, 64, method));
+    constexpr int64_t kTokens = 300;
+    const std::vector<float> x = random_rows(kTokens, 96, 5);
+    const MoeCaseOptions options{
+        .kernels = GetParam(), .compute = Compute::kBf16, .max_tokens = kTokens};
+    MoeCase moe(model, 0, options);
+    const std::vector<float> whole = moe.run(x);
+    for (const int64_t token : {0, 150, 299}) {
+      const auto at = static_cast<size_t>(token * 96);
+      const auto alone = moe.run(std::span<const float>(x).subspan(at, 96));
+      EXPECT_TRUE(same_bits(alone, std::span<const float>(whole).subspan(at, 96))) << token;
+    }
+  }
+}
+
+TEST_P(RunnerWide, GptOssWidthsPaddedAndNotAreTheSameBits) {
+  const MoeModel model = testing::random_model(gpt_oss_config(2880, 2880, QuantMethod::kMxfp4));
+  const std::vector<float> x = random_rows(3, 2880, 6);
+  MoeCaseOptions options{.kernels = GetParam(), .compute = Compute::kBf16, .max_tokens = 3};
+  const std::vector<float> unpadded = MoeCase(model, 0, options).run(x);
+  options.moe.hidden_alignment = 256;
+  options.moe.intermediate_alignment = 128;
+  MoeCase padded(model, 0, options);
+  EXPECT_EQ(padded.plan().widths.experts_in, Extent(2880, 3072));
+  EXPECT_TRUE(same_bits(padded.run(x), unpadded));
+}
+
+// The mixture of two expert-parallel ranks, each with half of the experts, is the whole one.
+TEST(RunnerRanks, ExpertsElsewhereAddNothingHere) {
+  const MoeModel model = testing::golden_model("gptoss-mxfp4-h160");
+  const KernelTable& kernels = *available_kernels(detect_cpu()).back();
+  const int64_t hidden = model.config.hidden;
+  const std::vector<float> x = random_rows(12, hidden, 7);
+  const std::vector<float> whole =
+      MoeCase(model, 0, {.kernels = &kernels, .compute = Compute::kFloat32}).run(x);
+
+  const MoePlan plan =
+      *plan_moe(moe_config(model.config), {},
+                {.cpu = detect_cpu(), .isa = kernels.isa, .compute = Compute::kFloat32});
+  ThreadTeam team({.threads = 2, .pin = false});
+  MoeRunner runner = *MoeRunner::make(plan, kernels, team, 12);
+  std::vector<float> sum(x.size(), 0.0f), part(x.size());
+  for (int rank = 0; rank < 2; ++rank) {
+    const MoeLayer layer = *MoeLayer::load(
+        model.checkpoint, moe_tensor_names(model.config.architecture, 0),
+        {.config = &plan.config,
+         .plan = &plan.widths,
+         .map = *ExpertMap::make(model.config.experts, 2, rank, ExpertPlacement::kRoundRobin),
+         .compute = Compute::kFloat32});
+    ASSERT_TRUE(runner
+                    .run(layer, MatrixView<const float>(x.data(), 12, Extent(hidden), hidden),
+                         MatrixView<float>(part.data(), 12, Extent(hidden), hidden))
+                    .ok());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+  EXPECT_LT(testing::relative_rms(sum, whole), 1e-6);
+}
+
+}  // namespace
+}  // namespace rota

@@ -1,0 +1,229 @@
+#include "moe/weights.h"
+
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "checkpoint/testing/write_safetensors.h"
+#include "moe/padded_copy.h"
+#include "moe/plan.h"
+#include "moe/testing/moe_case.h"
+#include "quant/mxfp4.h"
+
+namespace rota {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The value of one element of a weight matrix, by the format's own rules.
+float element(const WeightMatrix& w, int64_t n, int64_t k) {
+  const int64_t row = w.order == WeightOrder::kOutIn ? n : k;
+  const int64_t column = w.order == WeightOrder::kOutIn ? k : n;
+  const std::byte* data = w.data + row * w.row_stride.count;
+  if (w.format == WeightFormat::kBf16) {
+    Bf16 value;
+    std::memcpy(&value, data + column * 2, 2);
+    return to_float(value);
+  }
+  const auto* codes = reinterpret_cast<const uint8_t*>(data) + column / 32 * 16;
+  std::array<float, 32> block;
+  decode_mxfp4_block(std::span<const uint8_t, 16>(codes, 16),
+                     w.scales[n * w.scale_stride.count + column / 32], block);
+  return block[static_cast<size_t>(column % 32)];
+}
+
+// Copies agree with the file inside the logical region and are zero, with zero bias, outside.
+void expect_padded_copy(const WeightMatrix& file, const WeightMatrix& copy) {
+  ASSERT_EQ(copy.out.logical(), file.out.logical());
+  ASSERT_EQ(copy.in.logical(), file.in.logical());
+  ASSERT_EQ(copy.bias == nullptr, file.bias == nullptr);
+  for (int64_t n = 0; n < copy.out.padded(); ++n) {
+    const bool row = n < file.out.logical();
+    for (int64_t k = 0; k < copy.in.padded(); ++k) {
+      const float expected = row && k < file.in.logical() ? element(file, n, k) : 0.0f;
+      ASSERT_EQ(element(copy, n, k), expected) << n << ", " << k;
+    }
+    if (copy.bias != nullptr) {
+      ASSERT_EQ(to_float(copy.bias[n]), row ? to_float(file.bias[n]) : 0.0f) << n;
+    }
+  }
+}
+
+struct Loaded {
+  MoePlan plan;
+  MoeLayer layer;
+};
+
+Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
+            int64_t intermediate_alignment, std::optional<ExpertMap> map = std::nullopt) {
+  const BackendContext context{.cpu = {}, .isa = Isa::kRef, .compute = Compute::kBf16};
+  auto plan = plan_moe(moe_config(model.config),
+                       {.backend = "ref",
+                        .hidden_alignment = hidden_alignment,
+                        .intermediate_alignment = intermediate_alignment},
+                       context);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  auto layer = MoeLayer::load(model.checkpoint, moe_tensor_names(model.config.architecture, 0),
+                              {.config = &plan->config,
+                               .plan = &plan->widths,
+                               .map = map ? *map : ExpertMap::whole(model.config.experts),
+                               .compute = Compute::kBf16});
+  ROTA_CHECK(layer.ok(), layer.status().message());
+  return {std::move(plan).value(), std::move(layer).value()};
+}
+
+class Weights : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, Weights,
+                         ::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
+                                           "gptoss-bf16-h160", "mixtral-bf16-h72"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(Weights, UnpaddedWeightsAreTheFile) {
+  const testing::MoeModel model = testing::golden_model(GetParam());
+  const Loaded loaded = load(model, 0, 0);
+  EXPECT_EQ(loaded.layer.bytes().copied.count, 0);
+  EXPECT_EQ(loaded.layer.bytes().mapped, loaded.plan.layer_bytes.mapped);
+  const auto in_file = [&](const void* at) {
+    for (const TensorInfo& tensor : model.checkpoint.tensors()) {
+      if (tensor.bytes.data() <= at && at < tensor.bytes.data() + tensor.bytes.size()) return true;
+    }
+    return false;
+  };
+  for (int64_t e = 0; e < model.config.experts; ++e) {
+    EXPECT_TRUE(in_file(loaded.layer.expert(e).gate.data));
+    EXPECT_TRUE(in_file(loaded.layer.expert(e).down.data));
+  }
+  EXPECT_TRUE(in_file(loaded.layer.router().data));
+}
+
+TEST_P(Weights, PaddedCopiesHoldTheLogicalRegionAndZeros) {
+  const testing::MoeModel model = testing::golden_model(GetParam());
+  const Loaded file = load(model, 0, 0);
+  for (const auto& [hidden, intermediate] :
+       std::vector<std::pair<int64_t, int64_t>>{{256, 0}, {0, 128}, {512, 256}}) {
+    const Loaded padded = load(model, hidden, intermediate);
+    EXPECT_EQ(padded.layer.bytes().copied, padded.plan.layer_bytes.copied);
+    EXPECT_EQ(padded.layer.bytes().mapped, padded.plan.layer_bytes.mapped);
+    EXPECT_GT(padded.layer.bytes().copied.count, 0);
+    for (const int64_t e : {int64_t{0}, model.config.experts - 1}) {
+      const ExpertMatrices& a = file.layer.expert(e);
+      const ExpertMatrices& b = padded.layer.expert(e);
+      expect_padded_copy(a.gate, b.gate);
+      expect_padded_copy(a.down, b.down);
+      if (!padded.plan.config.interleaved) expect_padded_copy(a.up, b.up);
+      // Gate and up halves keep their own places: as many padded rows as 2 * padded intermediate.
+      const Extent half = *padded.plan.widths.intermediate;
+      EXPECT_EQ(b.gate.out.padded(),
+                padded.plan.config.interleaved ? 2 * half.padded() : half.padded());
+    }
+  }
+}
+
+TEST_P(Weights, ARankHoldsItsExpertsOnly) {
+  const testing::MoeModel model = testing::golden_model(GetParam());
+  const Loaded whole = load(model, 0, 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    const ExpertMap map =
+        *ExpertMap::make(model.config.experts, 4, rank, ExpertPlacement::kRoundRobin);
+    const Loaded part = load(model, 0, 0, map);
+    for (int64_t local = 0; local < map.local_count(); ++local) {
+      EXPECT_EQ(part.layer.expert(local).down.data,
+                whole.layer.expert(map.global(local)).down.data);
+    }
+    EXPECT_EQ(part.layer.bytes().mapped.count,
+              part.layer.bytes_of_one_expert().count * map.local_count());
+  }
+}
+
+TEST(ColumnSlice, IsTheSameElements) {
+  for (const char* name : {"gptoss-mxfp4-h160", "gptoss-bf16-h160", "mixtral-bf16-h72"}) {
+    const testing::MoeModel model = testing::golden_model(name);
+    const Loaded loaded = load(model, 0, 0);
+    const WeightMatrix& whole = loaded.layer.expert(1).gate;
+    const WeightMatrix slice = column_slice(whole, 10, 20);
+    EXPECT_EQ(slice.out, Extent(20));
+    for (int64_t n = 0; n < 20; ++n) {
+      for (int64_t k = 0; k < whole.in.logical(); ++k) {
+        ASSERT_EQ(element(slice, n, k), element(whole, 10 + n, k));
+      }
+      if (whole.bias != nullptr) {
+        EXPECT_EQ(slice.bias[n].bits, whole.bias[10 + n].bits);
+      }
+    }
+  }
+}
+
+// A small gpt-oss layer in MXFP4 whose scales a test may spoil.
+class Scales : public ::testing::Test {
+ protected:
+  Scales() : model_(testing::golden_model("gptoss-mxfp4-h160")) {}
+
+  // Sets one scale byte in a private copy of the file's pages? The map is read-only: so a copy of
+  // all tensors is written to a folder of its own.
+  Status verify_with(uint8_t value, Compute compute, int64_t expert) {
+    std::vector<std::pair<TensorSpec, std::string>> tensors;
+    for (const TensorInfo& tensor : model_.checkpoint.tensors()) {
+      std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+      if (tensor.name == "model.layers.0.mlp.experts.down_proj_scales") {
+        const int64_t one = tensor.byte_size / tensor.shape[0];
+        bytes[static_cast<size_t>(expert * one + 2 * tensor.shape[2] + 1)] =
+            static_cast<char>(value);
+      }
+      tensors.push_back({{tensor.name, tensor.dtype, tensor.shape}, std::move(bytes)});
+    }
+    write_folder(tensors);
+    auto checkpoint = Checkpoint::open(folder_.path());
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    testing::MoeModel spoiled{model_.config, std::move(checkpoint).value()};
+    const KernelTable& ref = kernels_for(Isa::kRef, {});
+    testing::MoeCase moe(spoiled, 0, {.kernels = &ref, .compute = compute});
+    ThreadTeam team({.threads = 2, .pin = false});
+    const std::vector<int32_t> others = {expert == 0 ? 1 : 0};
+    EXPECT_TRUE(moe.layer().verify(others, team).ok());
+    const std::vector<int32_t> both = {others[0], static_cast<int32_t>(expert)};
+    const Status status = moe.layer().verify(both, team);
+    EXPECT_EQ(moe.layer().verify_all(team).ok(), status.ok());
+    // Seen once, seen for ever: a second look gives the same answer.
+    EXPECT_EQ(moe.layer().verify(both, team).ok(), status.ok());
+    return status;
+  }
+
+  void write_folder(const std::vector<std::pair<TensorSpec, std::string>>& tensors) {
+    std::string header = "{", data;
+    for (const auto& [spec, bytes] : tensors) {
+      header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                            data.empty() ? "" : ",", spec.name, to_string(spec.dtype),
+                            fmt::join(spec.shape, ","), data.size(), data.size() + bytes.size());
+      data += bytes;
+    }
+    testing::write_raw_safetensors(folder_ / "model.safetensors", header + "}", data);
+  }
+
+  testing::TempFolder folder_;
+  testing::MoeModel model_;
+};
+
+TEST_F(Scales, NanScaleNamesFileTensorAndPlace) {
+  const Status status = verify_with(255, Compute::kFloat32, 3);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("model.safetensors"));
+  EXPECT_THAT(status.message(), HasSubstr("down_proj_scales"));
+  EXPECT_THAT(status.message(), HasSubstr("expert 3, row 2, block 1"));
+}
+
+TEST_F(Scales, AScaleThatOverflowsBf16IsRefusedInBf16ModeOnly) {
+  EXPECT_FALSE(verify_with(253, Compute::kBf16, 0).ok());
+  EXPECT_TRUE(verify_with(253, Compute::kFloat32, 0).ok());
+  EXPECT_TRUE(verify_with(252, Compute::kBf16, 0).ok());
+}
+
+}  // namespace
+}  // namespace rota
