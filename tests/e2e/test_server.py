@@ -1,0 +1,209 @@
+"""The server against clients that are wrong, hostile or gone, and an engine that dies."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import unittest
+
+import harness
+
+
+class Hostile(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = harness.Server(harness.demo_model("gpt-oss-bf16"), "--max-model-len", 4096).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def refuse(self, body, field=None, status=400, path="/v1/completions"):
+        if isinstance(body, dict):
+            body = {"model": "demo", "prompt": "x", **body} if path == "/v1/completions" else {"model": "demo", **body}
+        error = self.server.json("POST", path, body, expect=status)["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        if field:
+            self.assertEqual(error["param"], field, error)
+        return error
+
+    def test_wrong_values_name_their_field(self):
+        for field, value in [("temperature", -1), ("temperature", 2.5), ("temperature", "hot"), ("top_p", 0),
+                             ("top_p", 2), ("top_k", -2), ("min_p", 2), ("n", 0), ("n", 10**9), ("max_tokens", -1),
+                             ("max_tokens", 2**31), ("max_tokens", 2**63), ("max_tokens", 1.5), ("seed", "x"),
+                             ("presence_penalty", 1e30), ("repetition_penalty", 0), ("logprobs", 10**6),
+                             ("logprobs", -1), ("stop", [""]), ("stop", 5), ("stop", ["x"] * 100000),
+                             ("logit_bias", {"1": 1e308}), ("logit_bias", {"-4": 1}), ("logit_bias", {"x": 1}),
+                             ("stop_token_ids", [-1]), ("prompt", []), ("prompt", {"a": 1}), ("prompt", [[-1]]),
+                             ("stream", "yes"), ("stream_options", {"include_usage": True}), ("best_of", 4),
+                             ("response_format", {"type": "json_object"}), ("suffix", "tail")]:
+            with self.subTest(field=field, value=str(value)[:40]):
+                self.refuse({field: value}, field)
+
+    def test_ids_beyond_the_vocabulary(self):
+        for body in ({"prompt": [[10**8]]}, {"logit_bias": {"100000000": 1}}, {"stop_token_ids": [10**8]}):
+            self.refuse(body)
+
+    def test_neutral_values_of_known_fields_pass(self):
+        self.server.json("POST", "/v1/completions", {
+            "model": "demo", "prompt": "x", "max_tokens": 1, "best_of": 1, "suffix": None, "stop": None,
+            "response_format": {"type": "text"}, "logit_bias": {}, "user": "u", "n": 1, "seed": None,
+            "guided_json": None, "use_beam_search": False, "unheard_of": {"a": 1}})
+
+    def test_json_that_is_not(self):
+        for body in (b"", b"{", b"[]", b"null", b'{"prompt": "x"} trailing', b'{"prompt": 1e400}', b"\xff\xfe{}",
+                     b'{"prompt": "\\ud800"}', b'{"a":' * 3000 + b"1" + b"}" * 3000,
+                     b'{"prompt": "\xc3\x28"}'):
+            with self.subTest(body=body[:30]):
+                error = self.refuse(body)
+                self.assertNotIn("parse_error", error["message"])
+
+    def test_too_long_says_the_real_numbers(self):
+        error = self.refuse({"prompt": [[5] * 4000], "max_tokens": 200})
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertIn("4096", error["message"])
+        self.assertIn("4200", error["message"])
+
+    def test_http_that_is_not(self):
+        for data in (b"GARBAGE\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+                     b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n\r\n",
+                     b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n"):
+            with self.subTest(data=data[:60]):
+                answer = self.server.raw(data)
+                self.assertRegex(answer[:12], rb"^(HTTP/1\.1 4\d\d)?")
+                self.assertNotIn(b" 200 ", answer[:20])
+        self.assertEqual(self.server.request("GET", "/health").status, 200)
+
+    def test_compressed_bodies_are_refused(self):
+        answer = self.server.request("POST", "/v1/completions", b"x", {"content-encoding": "gzip"})
+        self.assertEqual(answer.status, 415)
+
+    def test_routes_and_methods(self):
+        self.assertEqual(self.server.request("GET", "/nothing").status, 404)
+        self.assertEqual(self.server.request("GET", "/v1/completions").status, 405)
+        self.assertEqual(self.server.request("POST", "/v1/models", {}).status, 405)
+        self.assertEqual(self.server.request("GET", "//v1/../v1/models").status, 404)
+        self.assertEqual(self.server.request("GET", "/page/../app.cc").status, 404)
+
+    def test_the_reason_phrase_says_something(self):
+        answer = self.server.request("POST", "/v1/completions", {"model": "demo", "prompt": "x", "top_p": 2})
+        self.assertIn("top_p", answer.reason)
+
+    def test_control_characters_forge_no_log_line(self):
+        self.refuse({"model": "demo\r\nINFO forged"}, "model", 404)
+        self.assertFalse(any(line.startswith("INFO forged") for line in self.server.log))
+
+    def test_a_client_that_leaves_frees_its_place(self):
+        # The counter of generated tokens stands still soon after the only client has gone.
+        body = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 4000, "stream": True,
+                           "ignore_eos": True}).encode()
+        with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            self.assertIn(b"200", client.recv(200))
+        deadline = time.monotonic() + 30
+        while self.server.metric("vllm:num_requests_running") > 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(self.server.metric("vllm:num_requests_running"), 0)
+        self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
+        self.assertLess(self.server.metric("vllm:generation_tokens_total"), 3900)
+
+    def test_resets_leave_nothing_behind(self):
+        body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 500, "ignore_eos": True}).encode()
+        head = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body))
+        for data in (head[:20], head, head + body[:10], head + body) * 25:
+            client = socket.create_connection(("127.0.0.1", self.server.port))
+            client.sendall(data)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            client.close()
+        deadline = time.monotonic() + 60
+        while self.server.metric("vllm:num_requests_running") > 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
+
+    def test_idle_connections_do_not_stop_health(self):
+        clients = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(500)]
+        try:
+            self.assertEqual(self.server.request("GET", "/health").status, 200)
+        finally:
+            for client in clients:
+                client.close()
+
+    def test_metrics_have_vllms_names(self):
+        page = self.server.request("GET", "/metrics").body.decode()
+        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                     "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+                     "vllm:num_preemptions_total", "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
+                     "vllm:request_success_total", "vllm:time_to_first_token_seconds_bucket",
+                     "vllm:inter_token_latency_seconds_bucket", "vllm:e2e_request_latency_seconds_sum",
+                     "vllm:request_queue_time_seconds_count", "vllm:iteration_tokens_total_bucket"):
+            self.assertIn(name, page)
+
+
+class Key(unittest.TestCase):
+    def test_every_route_but_health_asks_for_it(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), env={"ROTA_API_KEY": "open sesame"}) as server:
+            self.assertEqual(server.request("GET", "/health").status, 200)
+            for path in ("/v1/models", "/metrics", "/", "/nothing", "/version"):
+                self.assertEqual(server.request("GET", path).status, 401, path)
+            for key in ("", "open", "open sesame!", "OPEN SESAME"):
+                self.assertEqual(server.request("GET", "/v1/models", headers={"authorization": "Bearer " + key}).status,
+                                 401)
+            self.assertEqual(server.request("GET", "/v1/models",
+                                            headers={"authorization": "Bearer open sesame"}).status, 200)
+            self.assertFalse(any("open sesame" in line for line in server.log))
+
+
+class EngineDies(unittest.TestCase):
+    def test_the_front_answers_503_and_starts_it_again(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
+            ask = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 6, "temperature": 0}
+            before = server.json("POST", "/v1/completions", ask)["choices"][0]["text"]
+            long = {**ask, "max_tokens": 2000, "ignore_eos": True}
+            answers = []
+            waiting = threading.Thread(target=lambda: answers.append(server.request("POST", "/v1/completions", long)))
+            waiting.start()
+            while server.metric("vllm:num_requests_running") < 1:
+                time.sleep(0.02)
+            first = server.engine_pid()
+            os.kill(first, signal.SIGKILL)
+            waiting.join(60)
+            self.assertEqual(answers[0].status, 503)
+            self.assertIn("Retry-After", answers[0].headers)
+            server.wait_ready()
+            self.assertNotEqual(server.engine_pid(), first)
+            self.assertEqual(server.json("POST", "/v1/completions", ask)["choices"][0]["text"], before)
+
+    def test_no_engine_is_left_when_the_front_dies(self):
+        server = harness.Server(harness.demo_model("gpt-oss-bf16"))
+        with server:
+            engine = server.engine_pid()
+            server.process.kill()
+            deadline = time.monotonic() + 20
+            while os.path.exists(f"/proc/{engine}") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertFalse(os.path.exists(f"/proc/{engine}"))
+
+    def test_sigterm_lets_a_stream_finish(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
+            answers = []
+            body = {"model": "demo", "prompt": "Hello", "max_tokens": 200, "ignore_eos": True}
+            waiting = threading.Thread(target=lambda: answers.append(server.request("POST", "/v1/completions", body)))
+            waiting.start()
+            while server.metric("vllm:num_requests_running") < 1:
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGTERM)
+            waiting.join(60)
+            self.assertEqual(answers[0].status, 200)
+            self.assertEqual(json.loads(answers[0].body)["usage"]["completion_tokens"], 200)
+            self.assertEqual(server.process.wait(30), 0)
+
+
+if __name__ == "__main__":
+    harness.main()
