@@ -67,4 +67,12 @@ Status check_request(const EngineRequest& request, const EngineInfo& info) {
   return check_answer_size(request);
 }
 
+Status check_queue(int64_t live, const EngineInfo& info) {
+  if (live < info.max_num_seqs + info.max_waiting) return {};
+  return error(StatusCode::kResourceExhausted,
+               "the queue is full: {} requests run or wait (--max-num-seqs {}, --max-waiting {}); "
+               "try again later",
+               live, info.max_num_seqs, info.max_waiting);
+}
+
 }  // namespace rota

@@ -5,9 +5,9 @@
 //   client->submit(request, [&](const RequestOutput& out) { ... });
 //   client->cancel(id);   // frees its KV within one step
 //
-// Thread-safe; cancel() may be called from within an output function. No output begins after
-// cancel() has returned, but one that another thread is just delivering may still end. A request
-// whose engine dies gets one output with FinishReason::kError and kUnavailable.
+// Thread-safe; cancel() may be called from within an output function. An output that is just being
+// delivered may still arrive after cancel() has returned, none later. A request whose engine dies
+// gets one output with FinishReason::kError and kUnavailable.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,9 @@ struct EngineInfo {
 // What can be said of a request before it runs: the ranges of validate(), prompt ids, the context
 // length, and whether the KV cache could ever hold it. kInvalidArgument with the real numbers.
 Status check_request(const EngineRequest& request, const EngineInfo& info);
+
+// Whether one more request may come while `live` run or wait. kResourceExhausted.
+Status check_queue(int64_t live, const EngineInfo& info);
 
 struct Histogram {
   std::vector<double> bounds;   // upper bounds, without +Inf

@@ -1,0 +1,374 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/engine_stats.h"
+#include "engine/random.h"
+#include "platform/memory.h"
+
+namespace rota {
+namespace {
+
+constexpr double kSecondsBetweenFaultWarnings = 10;
+
+SchedulerLimits scheduler_limits(const LoadedEngine& loaded) {
+  return {.max_num_seqs = loaded.options.max_num_seqs,
+          .max_num_batched_tokens = loaded.options.max_num_batched_tokens,
+          .max_prompt_logprob_rows = loaded.max_logit_rows - loaded.options.max_num_seqs};
+}
+
+StepPlanLimits plan_limits(const LoadedEngine& loaded) {
+  return {.max_tokens = loaded.options.max_num_batched_tokens,
+          .max_sequences = loaded.options.max_num_seqs,
+          .max_logit_rows = loaded.max_logit_rows,
+          .kv_groups = static_cast<int64_t>(loaded.model->kv_spec().groups.size())};
+}
+
+uint64_t drawn_seed(int64_t engine_seed, uint64_t arrival) {
+  const auto key = static_cast<uint64_t>(engine_seed);
+  const auto words =
+      philox4x32({static_cast<uint32_t>(arrival), static_cast<uint32_t>(arrival >> 32), 0, 1},
+                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return (static_cast<uint64_t>(words[0]) << 32) | words[1];
+}
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+void sort_unique(std::vector<int32_t>& tokens) {
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+}
+
+// Only for tokens of a vocabulary: an end token beyond it can never be generated, nor banned.
+void add_end_tokens(const EngineInfo& info, std::vector<int32_t>& tokens) {
+  for (const int32_t token : info.eos_token_ids) {
+    if (token >= 0 && token < info.vocab_size) tokens.push_back(token);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineCore>> EngineCore::make(LoadedEngine& loaded) {
+  ROTA_ASSIGN_OR_RETURN(Matrix<float> logits, Matrix<float>::allocate(loaded.max_logit_rows,
+                                                                      Extent(loaded.config.vocab)));
+  std::unique_ptr<EngineCore> core(new EngineCore(loaded, std::move(logits)));
+  ROTA_RETURN_IF_ERROR(core->warm_up());
+  return core;
+}
+
+EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits)
+    : loaded_(loaded),
+      info_(loaded.info()),
+      kv_(loaded.model->kv_spec(), loaded.cache->pages(), loaded.options.enable_prefix_caching),
+      scheduler_(scheduler_limits(loaded), kv_),
+      plan_(plan_limits(loaded)),
+      sampler_(info_.vocab_size, loaded.team->size()),
+      logits_(std::move(logits)),
+      results_(static_cast<size_t>(loaded.max_logit_rows)),
+      stats_(empty_stats()) {
+  traced_rows_.reserve(results_.size());
+  trace_of_use_.reserve(results_.size());
+  gone_.reserve(static_cast<size_t>(loaded.options.max_num_seqs));
+  output_.tokens.reserve(1);
+}
+
+// A short prompt and two tokens, so that buffers, threads and pages are there for the first
+// request. Nothing of it stays: not in the statistics, not in the prefix cache (it fills no block).
+Status EngineCore::warm_up() {
+  EngineRequest request;
+  request.id = "warm-up";
+  const int64_t tokens = std::clamp<int64_t>(info_.max_model_len - 2, 1, 16);
+  for (int64_t i = 0; i < tokens; ++i) {
+    request.prompt.push_back(static_cast<int32_t>(i % info_.vocab_size));
+  }
+  request.sampling.max_tokens = std::min<int64_t>(2, info_.max_model_len - tokens);
+  request.sampling.ignore_eos = true;
+  Status outcome;
+  ROTA_RETURN_IF_ERROR(
+      add(std::move(request), [&](const RequestOutput& output) { outcome = output.status; }));
+  while (has_work()) step();
+  ROTA_RETURN_IF_ERROR(outcome.with_context("warm-up step"));
+  stats_ = empty_stats();
+  scheduler_.reset_counters();
+  arrivals_ = 0;
+  warm_up_expert_tokens_ = loaded_.model->expert_token_counts();
+  return {};
+}
+
+Status EngineCore::add(EngineRequest request, OutputFn on_output) {
+  ROTA_RETURN_IF_ERROR(check_request(request, info_));
+  if (live_.contains(request.id)) {
+    return invalid_argument("request id \"{}\" is in use by a running request", request.id);
+  }
+  ROTA_RETURN_IF_ERROR(check_queue(static_cast<int64_t>(live_.size()), info_));
+  try {
+    std::unique_ptr<Sequence> sequence = make_sequence(std::move(request), std::move(on_output));
+    Sequence& added = *sequence;
+    live_.emplace(added.request.id, std::move(sequence));
+    scheduler_.add(added);
+  } catch (const std::bad_alloc&) {
+    return error(StatusCode::kResourceExhausted, "out of memory: the request was not started");
+  }
+  return {};
+}
+
+std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, OutputFn on_output) {
+  auto sequence = std::make_unique<Sequence>();
+  Sequence& it = *sequence;
+  it.request = std::move(request);
+  it.on_output = std::move(on_output);
+  it.arrival = arrivals_++;
+  it.arrived_at = Clock::now();
+  const SamplingParams& sampling = it.request.sampling;
+  it.seed = sampling.seed ? static_cast<uint64_t>(*sampling.seed)
+                          : drawn_seed(loaded_.options.seed, it.arrival);
+  if (!sampling.seed && sampling.temperature >= kGreedyTemperature) {
+    log::debug("request {}: seed {}", it.request.id, static_cast<int64_t>(it.seed));
+  }
+  it.end_tokens = it.banned_tokens = sampling.stop_token_ids;
+  add_end_tokens(info_, it.banned_tokens);
+  if (!sampling.ignore_eos) add_end_tokens(info_, it.end_tokens);
+  sort_unique(it.end_tokens);
+  sort_unique(it.banned_tokens);
+  it.prompt_tokens = static_cast<int64_t>(it.request.prompt.size());
+  it.tokens.reserve(static_cast<size_t>(it.longest()));
+  it.tokens = it.request.prompt;
+  return sequence;
+}
+
+void EngineCore::cancel(std::string_view id) {
+  const auto found = live_.find(id);
+  if (found == live_.end() || found->second->phase == Phase::kFinished) return;
+  scheduler_.remove(*found->second);
+  gone_.push_back(found->second.get());
+  if (!in_step_) reap();
+}
+
+void EngineCore::reap() {
+  for (const Sequence* sequence : gone_) live_.erase(live_.find(sequence->request.id));
+  gone_.clear();
+}
+
+void EngineCore::fail_all(const Status& status) {
+  in_step_ = true;
+  for (auto& [id, sequence] : live_) {
+    if (sequence->phase != Phase::kFinished) finish_with_error(*sequence, status);
+  }
+  in_step_ = false;
+  reap();
+}
+
+void EngineCore::step() {
+  in_step_ = true;
+  const int64_t faults = major_page_faults();
+  const std::span<const Chunk> chunks = scheduler_.schedule();
+  if (!chunks.empty()) {
+    int64_t tokens = 0;
+    for (const Chunk& chunk : chunks) tokens += chunk.tokens;
+    run(chunks);
+    count_step(tokens, faults);
+  }
+  in_step_ = false;
+  reap();
+}
+
+void EngineCore::run(std::span<const Chunk> chunks) {
+  plan_.build(chunks);
+  const Status status = forward();
+  if (status.ok()) {
+    sample_rows();
+    advance(chunks);
+  } else if (chunks.size() > 1) {
+    run_each_alone(chunks);
+  } else {
+    finish_with_error(*chunks.front().sequence, status);
+  }
+}
+
+// Something in the step could not be computed (an expert with damaged weights): only the sequences
+// that need it shall fail.
+void EngineCore::run_each_alone(std::span<const Chunk> chunks) {
+  for (const Chunk& chunk : chunks) {
+    if (chunk.sequence->phase == Phase::kRunning) run({&chunk, 1});
+  }
+}
+
+Status EngineCore::forward() {
+  StepBatch batch = plan_.batch();
+  traced_rows_.clear();
+  trace_of_use_.clear();
+  for (const LogitUse& use : plan_.uses()) {
+    const bool traced = use.samples && use.sequence->request.trace_experts;
+    trace_of_use_.push_back(traced ? static_cast<int32_t>(traced_rows_.size()) : -1);
+    if (traced) traced_rows_.push_back(use.row);
+  }
+  if (!traced_rows_.empty()) {
+    recorder_.begin(traced_rows_);
+    batch.trace = &recorder_;
+  }
+  const auto rows = static_cast<int64_t>(plan_.uses().size());
+  return loaded_.model->forward(batch, *loaded_.cache, logits_.view().row_range(0, rows));
+}
+
+void EngineCore::sample_rows() {
+  const std::span<const LogitUse> uses = plan_.uses();
+  MatrixView<float> logits = logits_.view();
+  loaded_.team->parallel_for(static_cast<int64_t>(uses.size()), [&](int64_t item, int member) {
+    const LogitUse& use = uses[static_cast<size_t>(item)];
+    const Sequence& sequence = *use.sequence;
+    RowResult& result = results_[static_cast<size_t>(item)];
+    if (use.samples) {
+      const SamplingInput input{.params = &sequence.request.sampling,
+                                .history = {.tokens = sequence.tokens,
+                                            .prompt_tokens = sequence.prompt_tokens,
+                                            .stop_tokens = sequence.banned_tokens},
+                                .seed = sequence.seed};
+      result.status = sampler_.sample(member, logits.row(item), input, result.sampled);
+      return;
+    }
+    const int64_t next = use.position + 1;
+    auto logprobs = sampler_.prompt_logprobs(member, logits.row(item),
+                                             sequence.tokens[static_cast<size_t>(next)], next,
+                                             sequence.request.sampling.prompt_logprobs);
+    result.status = status_of(logprobs);
+    if (logprobs.ok()) result.sampled.logprobs = std::move(logprobs).value();
+  });
+}
+
+// The plan's rows are in the order of the chunks.
+void EngineCore::advance(std::span<const Chunk> chunks) {
+  size_t use = 0;
+  for (const Chunk& chunk : chunks) {
+    Sequence& sequence = *chunk.sequence;
+    const size_t first_use = use;
+    while (use < plan_.uses().size() && plan_.uses()[use].sequence == &sequence) ++use;
+    if (sequence.phase != Phase::kRunning) continue;  // cancelled by an output function
+    sequence.computed = chunk.end();
+    kv_.commit(sequence.kv, sequence.tokens, sequence.computed);
+    take_rows(sequence, first_use, use);
+  }
+}
+
+void EngineCore::take_rows(Sequence& sequence, size_t first_use, size_t last_use) {
+  clear_output(sequence);
+  for (size_t i = first_use; i < last_use; ++i) {
+    RowResult& result = results_[i];
+    if (!result.status.ok()) return finish_with_error(sequence, result.status);
+    if (plan_.uses()[i].samples) {
+      append_token(sequence, i);
+    } else {
+      if (sequence.prompt_logprobs.empty()) sequence.prompt_logprobs.emplace_back();
+      sequence.prompt_logprobs.push_back(std::move(result.sampled.logprobs));
+    }
+  }
+  const bool prompt_alone =
+      sequence.request.sampling.max_tokens == 0 && sequence.computed == sequence.prompt_tokens;
+  if (prompt_alone) output_.finish_reason = FinishReason::kLength;
+  if (output_.tokens.empty() && !prompt_alone) return;  // still in the prompt
+  if (!sequence.answered) begin_answer(sequence);
+  deliver(sequence);
+}
+
+void EngineCore::clear_output(const Sequence& sequence) {
+  output_.id = sequence.request.id;
+  output_.tokens.clear();
+  output_.prompt_logprobs.clear();
+  output_.finish_reason = FinishReason::kNone;
+  output_.stop_token.reset();
+  output_.cached_tokens = sequence.cached_tokens;
+  output_.status = Status();
+}
+
+void EngineCore::begin_answer(Sequence& sequence) {
+  sequence.answered = true;
+  sequence.first_token_at = Clock::now();
+  stats_.prompt_tokens += sequence.prompt_tokens;
+  observe(stats_.queue_time, seconds_between(sequence.arrived_at, sequence.started_at));
+  observe(stats_.prefill_time, seconds_between(sequence.started_at, sequence.first_token_at));
+  if (!sequence.wants_prompt_logprobs()) return;
+  if (sequence.prompt_logprobs.empty()) sequence.prompt_logprobs.emplace_back();
+  output_.prompt_logprobs = std::move(sequence.prompt_logprobs);
+}
+
+void EngineCore::append_token(Sequence& sequence, size_t use_index) {
+  Sampled& sampled = results_[use_index].sampled;
+  OutputToken& token = output_.tokens.emplace_back();
+  token.id = sampled.token;
+  token.logprobs = std::move(sampled.logprobs);
+  if (trace_of_use_[use_index] >= 0) {
+    const auto experts = recorder_.experts(static_cast<size_t>(trace_of_use_[use_index]));
+    token.experts.assign(experts.begin(), experts.end());
+  }
+  sequence.tokens.push_back(token.id);
+  ++stats_.generation_tokens;
+  const SamplingParams& sampling = sequence.request.sampling;
+  const bool ends =
+      sequence.generated() >= sampling.min_tokens &&
+      std::binary_search(sequence.end_tokens.begin(), sequence.end_tokens.end(), token.id);
+  if (ends) {
+    output_.finish_reason = FinishReason::kStop;
+    output_.stop_token = token.id;
+  } else if (sequence.generated() >= sampling.max_tokens) {
+    output_.finish_reason = FinishReason::kLength;
+  }
+}
+
+// The pages are free before the client hears of the end.
+void EngineCore::deliver(Sequence& sequence) {
+  if (output_.finish_reason != FinishReason::kNone) {
+    if (sequence.answered) {
+      observe(stats_.decode_time, seconds_since(sequence.first_token_at));
+    }
+    scheduler_.remove(sequence);
+    gone_.push_back(&sequence);
+  }
+  sequence.on_output(output_);
+}
+
+void EngineCore::finish_with_error(Sequence& sequence, const Status& status) {
+  log::warning("request {}: {}", sequence.request.id, status.message());
+  clear_output(sequence);
+  output_.finish_reason = FinishReason::kError;
+  output_.status = status;
+  deliver(sequence);
+}
+
+void EngineCore::count_step(int64_t tokens, int64_t faults_before) {
+  ++stats_.steps;
+  observe(stats_.iteration_tokens, static_cast<double>(tokens));
+  const int64_t faults = major_page_faults() - faults_before;
+  stats_.major_faults += faults;
+  if (faults == 0 || seconds_since(last_fault_warning_) < kSecondsBetweenFaultWarnings) return;
+  last_fault_warning_ = Clock::now();
+  log::warning(
+      "a step waited for the disk {} times: the weights are not all in memory; free memory, or "
+      "keep "
+      "them there with --weights locked",
+      faults);
+}
+
+const EngineStats& EngineCore::stats() {
+  stats_.running = scheduler_.running();
+  stats_.waiting = scheduler_.waiting();
+  stats_.kv_usage = static_cast<double>(kv_.used_pages()) / static_cast<double>(kv_.pages());
+  stats_.prefix_queries = scheduler_.prefix_queries();
+  stats_.prefix_hits = scheduler_.prefix_hits();
+  stats_.preemptions = scheduler_.preemptions();
+  return stats_;
+}
+
+void EngineCore::refresh_expert_tokens() {
+  stats_.expert_tokens = loaded_.model->expert_token_counts();
+  for (size_t layer = 0; layer < stats_.expert_tokens.size(); ++layer) {
+    for (size_t expert = 0; expert < stats_.expert_tokens[layer].size(); ++expert) {
+      stats_.expert_tokens[layer][expert] -= warm_up_expert_tokens_[layer][expert];
+    }
+  }
+}
+
+}  // namespace rota

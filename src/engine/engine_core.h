@@ -1,0 +1,105 @@
+// The engine as an object that is stepped by one thread: requests in, a step at a time, tokens out.
+//
+// Contract: one step = schedule, forward, sample, deliver. A request's tokens do not depend on what
+// else is in its steps (design section 6). What is wrong with one request (nothing left to choose,
+// logits that are not finite, damaged expert weights) ends that request alone. While all running
+// requests decode, a step does not allocate (outputs without logprobs and experts).
+//
+//   ROTA_ASSIGN_OR_RETURN(auto core, EngineCore::make(loaded));
+//   core->add(request, on_output);
+//   while (core->has_work()) core->step();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine_client.h"
+#include "engine/expert_recorder.h"
+#include "engine/kv_manager.h"
+#include "engine/load_engine.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/step_plan.h"
+#include "tensor/matrix.h"
+
+namespace rota {
+
+class EngineCore {
+ public:
+  using OutputFn = EngineClient::OutputFn;
+
+  // loaded outlives the core. Runs a warm-up step, so that the first request pays for nothing.
+  static Result<std::unique_ptr<EngineCore>> make(LoadedEngine& loaded);
+
+  // Checks the request (check_request, check_queue) and queues it. kInvalidArgument: also an id
+  // that is in use.
+  Status add(EngineRequest request, OutputFn on_output);
+
+  // Frees the request's pages at once; inside an output function, when the step's outputs are out.
+  void cancel(std::string_view id);
+
+  bool has_work() const { return !live_.empty(); }
+  void step();
+
+  // Ends every request with kError and this status.
+  void fail_all(const Status& status);
+
+  const EngineInfo& info() const { return info_; }
+  // stats.expert_tokens is filled by refresh_expert_tokens() alone: it allocates.
+  const EngineStats& stats();
+  void refresh_expert_tokens();
+
+  int64_t kv_pages_used() const { return kv_.used_pages(); }
+
+ private:
+  struct RowResult {
+    Status status;
+    Sampled sampled;  // of a prompt row: logprobs alone
+  };
+  EngineCore(LoadedEngine& loaded, Matrix<float> logits);
+
+  Status warm_up();
+  std::unique_ptr<Sequence> make_sequence(EngineRequest request, OutputFn on_output);
+  void run(std::span<const Chunk> chunks);
+  void run_each_alone(std::span<const Chunk> chunks);
+  Status forward();
+  void sample_rows();
+  void advance(std::span<const Chunk> chunks);
+  void take_rows(Sequence& sequence, size_t first_use, size_t last_use);
+  void append_token(Sequence& sequence, size_t use_index);
+  void begin_answer(Sequence& sequence);
+  void clear_output(const Sequence& sequence);
+  void deliver(Sequence& sequence);
+  void finish_with_error(Sequence& sequence, const Status& status);
+  void count_step(int64_t tokens, int64_t faults_before);
+  void reap();
+
+  LoadedEngine& loaded_;
+  EngineInfo info_;
+  KvManager kv_;
+  Scheduler scheduler_;
+  StepPlan plan_;
+  Sampler sampler_;
+  ExpertRecorder recorder_;
+  Matrix<float> logits_;            // [max_logit_rows, V]
+  std::vector<RowResult> results_;  // [max_logit_rows]
+  std::vector<int32_t> traced_rows_;
+  std::vector<int32_t> trace_of_use_;  // [uses] index into the recorder's rows, or -1
+
+  std::map<std::string, std::unique_ptr<Sequence>, std::less<>> live_;
+  std::vector<Sequence*> gone_;  // to be destroyed when the step's outputs are out
+  RequestOutput output_;         // of the sequence whose rows are being taken; reused
+  bool in_step_ = false;
+  uint64_t arrivals_ = 0;
+  EngineStats stats_;
+  std::vector<std::vector<int64_t>> warm_up_expert_tokens_;
+  Clock::time_point last_fault_warning_;
+};
+
+}  // namespace rota

@@ -1,0 +1,201 @@
+#include "engine/load_engine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "checkpoint/expected_tensors.h"
+#include "checkpoint/progress.h"
+#include "platform/memory.h"
+
+namespace rota {
+namespace {
+
+// Rows of logits that a step may give to prompt_logprobs, beyond one for each running sequence.
+constexpr int64_t kPromptLogprobRows = 128;
+
+double gigabytes(int64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+
+Compute resolve_dtype(DtypeChoice choice, const ModelConfig& config) {
+  if (choice == DtypeChoice::kAuto) {
+    return config.dtype == DType::kF32 ? Compute::kFloat32 : Compute::kBf16;
+  }
+  return choice == DtypeChoice::kFloat32 ? Compute::kFloat32 : Compute::kBf16;
+}
+
+Status choose_cpu(LoadedEngine& engine) {
+  engine.cpu = detect_cpu();
+  const std::string& wanted = engine.options.isa;
+  ROTA_ASSIGN_OR_RETURN(engine.isa, choose_isa(engine.cpu, wanted.empty() ? std::getenv("ROTA_ISA")
+                                                                          : wanted.c_str()));
+  engine.team = std::make_unique<ThreadTeam>(
+      ThreadTeamOptions{.threads = engine.options.threads, .pin = engine.options.pin});
+  log::info("CPU: {}; {}; using {} with {} threads", engine.cpu.model_name, describe(engine.cpu),
+            to_string(engine.isa), engine.team->size());
+  return {};
+}
+
+Status read_configs(LoadedEngine& engine) {
+  const EngineOptions& options = engine.options;
+  ROTA_ASSIGN_OR_RETURN(engine.location, locate_model(options.model, {.revision = options.revision,
+                                                                      .cache_dir = {}}));
+  ROTA_ASSIGN_OR_RETURN(engine.config, read_model_config(engine.location.dir,
+                                                         {.hf_overrides = options.hf_overrides}));
+  ROTA_ASSIGN_OR_RETURN(engine.generation, read_generation_config(engine.location.dir));
+  const ModelConfig& config = engine.config;
+  log::info("model {}: {}, {} layers, hidden {}, {} experts, top {}, vocabulary {}",
+            engine.location.name, to_string(config.architecture), config.layers, config.hidden,
+            config.experts, config.top_k, config.vocab);
+  return {};
+}
+
+Result<Checkpoint> open_weights(const LoadedEngine& engine) {
+  const LoadOptions progress{.progress = console_progress("loading weights"),
+                             .threads = std::max(1, engine.team->size()),
+                             .stop = {}};
+  if (engine.options.load_format == LoadFormat::kDummy) {
+    log::warning("--load-format dummy: the weights are random, and so is every answer");
+    const std::vector<TensorSpec> specs = expected_tensors(engine.config);
+    return Checkpoint::dummy(specs, static_cast<uint64_t>(engine.options.seed), progress);
+  }
+  ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(engine.location.dir));
+  ROTA_RETURN_IF_ERROR(check_tensors(engine.config, checkpoint));
+  ROTA_RETURN_IF_ERROR(install_mapped_file_guard());
+  const int64_t available = memory_info().available_bytes;
+  if (engine.options.weights == WeightsChoice::kLocked) {
+    ROTA_RETURN_IF_ERROR(checkpoint.lock_in_memory(progress));
+  } else if (checkpoint.total_bytes() < available) {
+    ROTA_RETURN_IF_ERROR(checkpoint.warm(progress));
+  } else {
+    log::warning(
+        "the weights ({:.1f} GB) are larger than the memory available ({:.1f} GB): steps "
+        "will wait for the disk",
+        gigabytes(checkpoint.total_bytes()), gigabytes(available));
+  }
+  return checkpoint;
+}
+
+Status build_model(LoadedEngine& engine) {
+  const EngineOptions& options = engine.options;
+  engine.max_logit_rows =
+      options.max_num_seqs + std::min(kPromptLogprobRows, options.max_num_batched_tokens);
+  ModelOptions model_options;
+  model_options.compute = resolve_dtype(options.dtype, engine.config);
+  model_options.isa = engine.isa;
+  model_options.moe = options.moe;
+  model_options.max_batch_tokens = options.max_num_batched_tokens;
+  model_options.max_logit_rows = engine.max_logit_rows;
+  model_options.max_model_len =
+      options.max_model_len > 0 ? options.max_model_len : engine.config.max_position;
+  model_options.verify_weights = options.verify_weights;
+  ROTA_ASSIGN_OR_RETURN(engine.model,
+                        load_model(engine.config, *engine.checkpoint, model_options, *engine.team));
+  log::info("dtype {}; weights {}: {:.2f} GB, of which {:.2f} GB copied",
+            model_options.compute == Compute::kBf16 ? "bfloat16" : "float32",
+            to_string(engine.checkpoint->residence()), gigabytes(engine.checkpoint->total_bytes()),
+            gigabytes(engine.model->copied_bytes()));
+  for (const std::string& line : engine.model->choices()) log::info("{}", line);
+  return {};
+}
+
+Status size_cache(LoadedEngine& engine, int64_t available_bytes) {
+  EngineOptions& options = engine.options;
+  const Checkpoint& weights = *engine.checkpoint;
+  const int64_t logits =
+      engine.max_logit_rows * engine.config.vocab * static_cast<int64_t>(sizeof(float));
+  MemoryProfile profile;
+  profile.spec = &engine.model->kv_spec();
+  profile.available_bytes = available_bytes;
+  profile.weight_bytes = weights.total_bytes() + engine.model->copied_bytes();
+  profile.weights_can_be_paged = weights.residence() == WeightsResidence::kMapped;
+  profile.workspace_bytes = engine.model->workspace_bytes() + logits;
+  profile.memory_utilization = options.memory_utilization;
+  profile.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
+  profile.max_num_seqs = options.max_num_seqs;
+  profile.model_max_len = engine.config.max_position;
+  profile.wanted_max_len = options.max_model_len;
+  profile.max_chunk_tokens = options.max_num_batched_tokens;
+  ROTA_ASSIGN_OR_RETURN(engine.kv, plan_kv_budget(profile));
+  ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate(*profile.spec, engine.kv.pages));
+  engine.cache = std::make_unique<KvCache>(std::move(cache));
+  options.max_model_len = engine.kv.max_model_len;
+  if (!engine.kv.note.empty()) log::warning("{}", engine.kv.note);
+  log::info(
+      "KV cache: {:.2f} GB, {} pages of {} tokens, {} bytes a token: {} tokens fit, "
+      "{:.1f} sequences of {} (max_model_len)",
+      gigabytes(engine.kv.bytes), engine.kv.pages, kKvBlockTokens,
+      profile.spec->bytes_per_token().count, engine.kv.tokens,
+      static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
+      options.max_model_len);
+  return {};
+}
+
+// Of config.json and generation_config.json together, as both are right in some checkpoints only.
+std::vector<int32_t> all_eos_ids(const LoadedEngine& engine) {
+  std::vector<int32_t> ids = engine.config.eos_token_ids;
+  ids.insert(ids.end(), engine.generation.eos_token_ids.begin(),
+             engine.generation.eos_token_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+Result<LoadedEngine> load_engine(const EngineOptions& options) {
+  ROTA_RETURN_IF_ERROR(validate(options));
+  LoadedEngine engine;
+  engine.options = options;
+  engine.options.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
+  const int64_t available_bytes = memory_info().available_bytes;
+  ROTA_RETURN_IF_ERROR(choose_cpu(engine));
+  ROTA_RETURN_IF_ERROR(read_configs(engine));
+  ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_weights(engine));
+  engine.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  ROTA_RETURN_IF_ERROR(build_model(engine));
+  ROTA_RETURN_IF_ERROR(size_cache(engine, available_bytes));
+  log::info("sampling defaults: {}", describe_sampling(engine.info().default_sampling));
+  return engine;
+}
+
+EngineInfo LoadedEngine::info() const {
+  EngineInfo info;
+  info.model_type = to_string(config.architecture);
+  info.vocab_size = config.vocab;
+  info.max_model_len = options.max_model_len;
+  info.kv_tokens = kv.tokens;
+  info.eos_token_ids = all_eos_ids(*this);
+  info.moe_layers = config.layers;
+  info.experts = config.experts;
+  info.top_k = config.top_k;
+  info.choices = model->choices();
+  info.max_sequence_tokens = kv.max_sequence_tokens;
+  info.max_num_seqs = options.max_num_seqs;
+  info.max_waiting = options.max_waiting;
+  if (options.generation_config == GenerationConfigChoice::kAuto) {
+    info.default_sampling = default_sampling(generation);
+  }
+  return info;
+}
+
+SamplingParams default_sampling(const GenerationConfig& generation) {
+  SamplingParams params;
+  if (generation.temperature) params.temperature = std::min(*generation.temperature, 2.0);
+  if (generation.top_p) params.top_p = *generation.top_p;
+  if (generation.min_p) params.min_p = *generation.min_p;
+  if (generation.top_k) params.top_k = *generation.top_k;
+  if (generation.repetition_penalty) {
+    params.repetition_penalty = std::clamp(*generation.repetition_penalty, 0.01, 100.0);
+  }
+  return params;
+}
+
+std::string describe_sampling(const SamplingParams& params) {
+  return fmt::format("temperature {}, top_p {}, top_k {}, min_p {}, repetition_penalty {}",
+                     params.temperature, params.top_p,
+                     params.top_k > 0 ? std::to_string(params.top_k) : "off", params.min_p,
+                     params.repetition_penalty);
+}
+
+}  // namespace rota

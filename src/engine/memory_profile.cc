@@ -1,0 +1,112 @@
+#include "engine/memory_profile.h"
+
+#include <algorithm>
+
+#include "kernels/attention.h"
+
+namespace rota {
+namespace {
+
+int64_t blocks_for(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
+
+std::string gigabytes(int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
+}
+
+// Mapped weights that exceed the memory leave this part of it to the KV cache: steps wait for the
+// disk then whatever the cache does.
+constexpr double kShareWhereWeightsArePaged = 0.1;
+
+// What --memory-utilization leaves for the KV cache; may be negative.
+int64_t bytes_for_kv(const MemoryProfile& profile, std::string& note) {
+  if (profile.kv_cache_memory_bytes > 0) return profile.kv_cache_memory_bytes;
+  const double usable = profile.memory_utilization * static_cast<double>(profile.available_bytes);
+  const int64_t left =
+      static_cast<int64_t>(usable) - profile.weight_bytes - profile.workspace_bytes;
+  const auto share = static_cast<int64_t>(kShareWhereWeightsArePaged * usable);
+  if (left >= share || !profile.weights_can_be_paged) return left;
+  note = fmt::format(
+      "the weights ({}) and the KV cache do not fit into {} of memory together: steps will wait "
+      "for "
+      "the disk",
+      gigabytes(profile.weight_bytes), gigabytes(profile.available_bytes));
+  return share;
+}
+
+Status too_small(const MemoryProfile& profile, int64_t bytes, int64_t fits, int64_t length) {
+  const int64_t needed = pages_for_sequence(*profile.spec, length) * profile.spec->page_bytes.count;
+  return error(
+      StatusCode::kResourceExhausted,
+      "the KV cache has no room for one sequence of {} tokens: that takes {}, and {} are left "
+      "({} of memory available, --memory-utilization {}, weights {}, workspace {}). Give "
+      "--max-model-len {} or less, or more memory with --memory-utilization or "
+      "--kv-cache-memory-bytes.",
+      length, gigabytes(needed), gigabytes(std::max<int64_t>(bytes, 0)),
+      gigabytes(profile.available_bytes), profile.memory_utilization,
+      gigabytes(profile.weight_bytes), gigabytes(profile.workspace_bytes), fits);
+}
+
+void append_note(std::string& note, const std::string& more) {
+  if (!note.empty()) note += "; ";
+  note += more;
+}
+
+}  // namespace
+
+int64_t pages_for_sequence(const KvSpec& spec, int64_t tokens) {
+  int64_t pages = 0;
+  for (const KvGroup& group : spec.groups) {
+    const int64_t blocks = blocks_for(tokens);
+    // `window` consecutive positions touch at most this many blocks.
+    const int64_t reached = (group.window + kKvBlockTokens - 2) / kKvBlockTokens + 1;
+    pages += group.window == 0 ? blocks : std::min(blocks, reached);
+  }
+  return pages;
+}
+
+int64_t longest_sequence(const KvSpec& spec, int64_t pages) {
+  // Blocks only: pages_for_sequence() does not shrink as a sequence grows. Windows alone never
+  // grow, so the search ends at a length beyond all models.
+  int64_t fits = 0;
+  int64_t too_long = (int64_t{1} << 40) / kKvBlockTokens;
+  while (too_long - fits > 1) {
+    const int64_t blocks = fits + (too_long - fits) / 2;
+    (pages_for_sequence(spec, blocks * kKvBlockTokens) <= pages ? fits : too_long) = blocks;
+  }
+  return fits * kKvBlockTokens;
+}
+
+Result<KvBudget> plan_kv_budget(const MemoryProfile& profile) {
+  const KvSpec& spec = *profile.spec;
+  KvBudget budget;
+  const int64_t bytes = bytes_for_kv(profile, budget.note);
+  const int64_t affordable = std::max<int64_t>(bytes, 0) / spec.page_bytes.count;
+  const int64_t fits = longest_sequence(spec, affordable);
+
+  budget.max_model_len =
+      profile.wanted_max_len > 0 ? profile.wanted_max_len : profile.model_max_len;
+  if (budget.max_model_len > fits) {
+    if (profile.wanted_max_len > 0 || fits < kKvBlockTokens) {
+      return too_small(profile, bytes, fits, budget.max_model_len);
+    }
+    append_note(budget.note,
+                fmt::format("max_model_len lowered from {} to {}, which is what fits; give "
+                            "--kv-cache-memory-bytes for more",
+                            budget.max_model_len, fits));
+    budget.max_model_len = fits;
+  }
+  // A step's chunk lies in the window groups as a whole before the window moves on.
+  const int64_t chunk_pages = blocks_for(profile.max_chunk_tokens) + 1;
+  const int64_t useful = profile.max_num_seqs * pages_for_sequence(spec, budget.max_model_len) +
+                         chunk_pages * static_cast<int64_t>(spec.groups.size());
+  const int64_t pages_in_int32 = int64_t{1} << 30;
+  budget.pages = std::min({affordable, useful, pages_in_int32});
+  budget.bytes = budget.pages * spec.page_bytes.count;
+  budget.max_sequence_tokens = longest_sequence(spec, budget.pages);
+  const int64_t a_full_one = pages_for_sequence(spec, budget.max_model_len);
+  budget.tokens = budget.pages / a_full_one * budget.max_model_len +
+                  std::min(longest_sequence(spec, budget.pages % a_full_one), budget.max_model_len);
+  return budget;
+}
+
+}  // namespace rota
