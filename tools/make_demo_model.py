@@ -12,7 +12,7 @@ checkpoint is reused. Needs Python 3.11 with venv, and a package index the first
 import sys
 
 # Before anything that an older Python cannot even read.
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036
     sys.exit(
         "make_demo_model: Python %d.%d is too old, 3.11 or later is needed "
         "(Debian 12: apt-get install python3 python3-venv)" % sys.version_info[:2]
@@ -39,10 +39,14 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--format", default=FORMATS[0], choices=FORMATS, help="default: %(default)s")
+    parser.add_argument(
+        "--format", default=FORMATS[0], choices=FORMATS, help="default: %(default)s"
+    )
     parser.add_argument("--out", metavar="FOLDER", help="default: the format's folder in the cache")
     parser.add_argument(
-        "--env-only", action="store_true", help="set up the environment only and print its interpreter"
+        "--env-only",
+        action="store_true",
+        help="set up the environment only and print its interpreter",
     )
     return parser.parse_args()
 
@@ -59,10 +63,23 @@ def locked(folder):
     return lock
 
 
-def run_worker(python, args, out, folder):
-    command = [python, "-m", "demo_model.worker", "--format", args.format, "--out", out, "--cache", folder]
+def run_worker(python, args, out, folder, lock):
+    """The worker's exit status. It holds the lock too, should this process be killed."""
+    command = [
+        python,
+        "-m",
+        "demo_model.worker",
+        "--format",
+        args.format,
+        "--out",
+        out,
+        "--cache",
+        folder,
+    ]
     environ = environment.clean_environ() | {"PYTHONPATH": HERE}
-    return subprocess.run(command, env=environ, stdout=sys.stderr, check=False).returncode
+    return subprocess.run(
+        command, env=environ, stdout=sys.stderr, pass_fds=[lock.fileno()], check=False
+    ).returncode
 
 
 def make(args):
@@ -71,7 +88,7 @@ def make(args):
     out = os.path.abspath(args.out) if args.out else os.path.join(folder, args.format)
     if not args.env_only and cache.is_finished(out, args.format, cache.recipe()):
         return out
-    with locked(folder):
+    with locked(folder) as lock:
         if args.env_only:
             return environment.ensure(folder, say)
         if cache.is_finished(out, args.format, cache.recipe()):
@@ -79,7 +96,7 @@ def make(args):
         cache.check_replaceable(out)
         python = environment.ensure(folder, say)
         say("making %s in %s" % (args.format, out))
-        code = run_worker(python, args, out, folder)
+        code = run_worker(python, args, out, folder, lock)
         if code:
             sys.exit(code if code > 0 else 1)
     return out

@@ -28,7 +28,7 @@ class DemoError(Exception):
 
 
 def cache_folder():
-    """$XDG_CACHE_HOME/rota/demo, or ~/.cache/rota/demo. Relative values are ignored, as XDG says."""
+    """$XDG_CACHE_HOME/rota/demo or ~/.cache/rota/demo; relative values do not count."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".cache")
@@ -69,13 +69,13 @@ def _file_times(folder, names):
 
 
 def is_finished(folder, form, wanted_recipe):
-    """Whether `folder` holds the checkpoint of that format and recipe, every file as its sum says."""
+    """Whether `folder` holds the checkpoint of that format and recipe with the right sums."""
     manifest = _read_json(os.path.join(folder, MANIFEST))
     if not isinstance(manifest, dict):
         return False
     if manifest.get("format") != form or manifest.get("recipe") != wanted_recipe:
         return False
-    files = manifest["files"]
+    files = manifest.get("files", {})
     try:
         times = _file_times(folder, [*files, MANIFEST])
     except OSError:
@@ -83,15 +83,21 @@ def is_finished(folder, form, wanted_recipe):
     if times == _read_json(os.path.join(folder, STAMP)):
         return True
     for name, entry in files.items():
-        if times[name][0] != entry["bytes"] or sha256_of(os.path.join(folder, name)) != entry["sha256"]:
+        if (
+            times[name][0] != entry["bytes"]
+            or sha256_of(os.path.join(folder, name)) != entry["sha256"]
+        ):
             return False
     write_stamp(folder, files)
     return True
 
 
 def write_stamp(folder, names):
-    """Remembers that the files' sums are right; a folder that cannot be written is checked each time."""
-    with contextlib.suppress(OSError), open(os.path.join(folder, STAMP), "w", encoding="utf-8") as file:
+    """Remembers that the sums are right; a folder that cannot be written is checked each time."""
+    with (
+        contextlib.suppress(OSError),
+        open(os.path.join(folder, STAMP), "w", encoding="utf-8") as file,
+    ):
         json.dump(_file_times(folder, [*names, MANIFEST]), file)
 
 

@@ -27,7 +27,9 @@ def write_model(path, source, form, on_layer):
         for layer in range(dims.layers):
             for name, array in _attention_tensors(form, source, layer):
                 out.write(name, array)
-            gate, up, down = (source.weight(f"blk.{layer}.ffn_{x}.weight") for x in ("gate", "up", "down"))
+            gate, up, down = (
+                source.weight(f"blk.{layer}.ffn_{x}.weight") for x in ("gate", "up", "down")
+            )
             for name, array in mlp_tensors(form, layer, gate, up, down):
                 out.write(name, array)
             on_layer(layer)
@@ -37,7 +39,12 @@ def write_model(path, source, form, on_layer):
 
 def _attention_rows(dims):
     queries, keys = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
-    return {"q": (queries, dims.hidden), "k": (keys, dims.hidden), "v": (keys, dims.hidden), "o": (dims.hidden, queries)}
+    return {
+        "q": (queries, dims.hidden),
+        "k": (keys, dims.hidden),
+        "v": (keys, dims.hidden),
+        "o": (dims.hidden, queries),
+    }
 
 
 def _attention_specs(form, dims, layer):
@@ -65,4 +72,7 @@ def _attention_tensors(form, source, layer):
             yield name + "bias", to_bf16(np.zeros(shape[0]))
     if form.model_type == "gpt_oss":
         yield prefix + "self_attn.sinks", to_bf16(np.full(source.dims.heads, SINK_LOGIT))
-    yield prefix + "post_attention_layernorm.weight", to_bf16(source.weight(f"blk.{layer}.ffn_norm.weight"))
+    yield (
+        prefix + "post_attention_layernorm.weight",
+        to_bf16(source.weight(f"blk.{layer}.ffn_norm.weight")),
+    )

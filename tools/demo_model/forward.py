@@ -74,10 +74,15 @@ def rotate(x, positions, theta):
 
 
 def attend(q, k, v, sinks=None):
-    """Causal attention of the last T positions. q [T, heads, d], k and v [S, kv_heads, d] -> [T, heads x d]."""
+    """Causal attention of the last T of S positions.
+
+    q [T, heads, d], k and v [S, kv_heads, d], sinks [heads] -> [T, heads x d]
+    """
     tokens, heads, head_dim = q.shape
     kv_heads, before = k.shape[1], len(k) - tokens
-    q = q.reshape(tokens, kv_heads, heads // kv_heads, head_dim).transpose(1, 2, 0, 3) / np.float32(head_dim**0.5)
+    q = q.reshape(tokens, kv_heads, heads // kv_heads, head_dim).transpose(1, 2, 0, 3) / np.float32(
+        head_dim**0.5
+    )
     k, v = k.transpose(1, 2, 0)[:, None], v.transpose(1, 0, 2)[:, None]
     out = np.empty_like(q)
     for begin in range(0, tokens, QUERY_CHUNK):
@@ -103,10 +108,14 @@ def forward(model, sequences, caches=None, on_layer=lambda layer: None):
     dims = model.dims
     caches = caches or [KvCache(dims, len(ids)) for ids in sequences]
     cuts = np.cumsum([len(ids) for ids in sequences])[:-1]
-    positions = [cache.length + np.arange(len(ids)) for cache, ids in zip(caches, sequences, strict=True)]
+    positions = [
+        cache.length + np.arange(len(ids)) for cache, ids in zip(caches, sequences, strict=True)
+    ]
     x = model.embed(np.concatenate(sequences))
     for layer in range(dims.layers):
-        x += _attention_block(model.attention(layer), model, layer, x, list(zip(caches, positions, strict=True)))
+        x += _attention_block(
+            model.attention(layer), model, layer, x, list(zip(caches, positions, strict=True))
+        )
         x += model.mlp(layer, rms_norm(x, model.mlp_norm(layer), dims.rms_eps))
         on_layer(layer)
     for cache, ids in zip(caches, sequences, strict=True):

@@ -39,7 +39,9 @@ class DenseModel:
         return self._weight(f"blk.{layer}.ffn_norm.weight")
 
     def mlp(self, layer, x):
-        gate, up, down = (self._weight(f"blk.{layer}.ffn_{name}.weight") for name in ("gate", "up", "down"))
+        gate, up, down = (
+            self._weight(f"blk.{layer}.ffn_{name}.weight") for name in ("gate", "up", "down")
+        )
         g = x @ gate.T
         return (g * sigmoid(g) * (x @ up.T)) @ down.T
 
@@ -55,7 +57,9 @@ class MixtureModel:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             self.config = config = json.load(file)
         self._tensors = SafetensorsReader(os.path.join(folder, "model.safetensors"))
-        self.dims = replace(base, intermediate=config["intermediate_size"], rope_theta=config["rope_theta"])
+        self.dims = replace(
+            base, intermediate=config["intermediate_size"], rope_theta=config["rope_theta"]
+        )
         self.chosen = np.zeros(config["num_local_experts"], np.int64)
         self.largest_activation = 0.0
         self.unembedding = self._bf16("model.embed_tokens.weight")
@@ -66,7 +70,9 @@ class MixtureModel:
 
     def _linear(self, name):
         bias = name + ".bias"
-        return Linear(self._bf16(name + ".weight"), self._bf16(bias) if bias in self._tensors else None)
+        return Linear(
+            self._bf16(name + ".weight"), self._bf16(bias) if bias in self._tensors else None
+        )
 
     def embed(self, ids):
         return self.unembedding[ids]
@@ -96,7 +102,7 @@ class MixtureModel:
         return out
 
     def _route(self, logits):
-        """The top_k experts of each token, and the softmax over their logits: ids, weights [T, k]."""
+        """The top_k experts of each token, the softmax over their logits: ids, weights [T, k]."""
         top_k = self.config["num_experts_per_tok"]
         ids = np.argsort(-logits, -1, kind="stable")[:, :top_k]
         if not (np.sort(ids % top_k, -1) == np.arange(top_k)).all():
@@ -107,7 +113,8 @@ class MixtureModel:
 
     def _mixtral_expert(self, layer, e, x):
         w1, w2, w3 = (
-            self._bf16(f"model.layers.{layer}.block_sparse_moe.experts.{e}.w{n}.weight") for n in (1, 2, 3)
+            self._bf16(f"model.layers.{layer}.block_sparse_moe.experts.{e}.w{n}.weight")
+            for n in (1, 2, 3)
         )
         gate, up = x @ w1.T, x @ w3.T
         self._note(gate, up)
@@ -128,10 +135,14 @@ class MixtureModel:
         """[in, out] of one expert."""
         if name in self._tensors:
             return from_bf16(self._tensors[name][e])
-        return decode_mxfp4(self._tensors[name + "_blocks"][e], self._tensors[name + "_scales"][e]).T
+        return decode_mxfp4(
+            self._tensors[name + "_blocks"][e], self._tensors[name + "_scales"][e]
+        ).T
 
     def _note(self, *arrays):
-        self.largest_activation = max(self.largest_activation, *(float(np.abs(a).max()) for a in arrays))
+        self.largest_activation = max(
+            self.largest_activation, *(float(np.abs(a).max()) for a in arrays)
+        )
 
 
 class CollapsedModel(MixtureModel):
@@ -142,7 +153,9 @@ class CollapsedModel(MixtureModel):
 
     def mlp(self, layer, x):
         slices = self.config["num_experts_per_tok"]
-        read = self._mixtral_slice if self.config["model_type"] == "mixtral" else self._gpt_oss_slice
+        read = (
+            self._mixtral_slice if self.config["model_type"] == "mixtral" else self._gpt_oss_slice
+        )
         parts = [read(layer, part) for part in range(slices)]
         gate, up = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         down = np.concatenate([part[2] for part in parts], axis=1) / np.float32(slices)

@@ -32,10 +32,11 @@ def _round_to_e2m1(x):
 
 
 def encode_mxfp4(x):
-    """float32 [..., K], K a multiple of 32 -> blocks uint8 [..., K/32, 16], scales uint8 [..., K/32].
+    """float32 [..., K] -> blocks uint8 [..., K/32, 16], scales uint8 [..., K/32].
 
-    Of three neighbouring scales each block takes the one with the least squared error: the exponent
-    that brings its largest magnitude into [4, 8), where values above 6 saturate, one below, one above.
+    K must be a multiple of 32. Of three neighbouring scales each block takes the one with the least
+    squared error: the exponent that brings its largest magnitude into [4, 8), where values above 6
+    saturate, one below, one above.
     """
     if x.shape[-1] % BLOCK:
         raise ValueError(f"MXFP4 needs a multiple of {BLOCK} columns, found {x.shape[-1]}")
@@ -54,7 +55,9 @@ def encode_mxfp4(x):
         best_error[better] = error[better]
         best_exponent[better] = exponent[better] + offset
         best_magnitude[better] = magnitude[better]
-    codes = _CODE_OF_DOUBLE[(best_magnitude * 2).astype(np.uint8)] | (np.signbit(x).astype(np.uint8) << 3)
+    codes = _CODE_OF_DOUBLE[(best_magnitude * 2).astype(np.uint8)] | (
+        np.signbit(x).astype(np.uint8) << 3
+    )
     return codes[..., 0::2] | (codes[..., 1::2] << 4), (best_exponent + 127).astype(np.uint8)
 
 

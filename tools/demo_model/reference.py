@@ -1,7 +1,8 @@
 """What the dense model says: ten questions answered greedily, and a text's perplexity.
 
 Perplexity of a text: its ids as one sequence without a BOS token; the mean negative log likelihood
-(natural logarithm, softmax in float64) of the tokens 1 .. n - 1, each given all before it; exp of that mean.
+(natural logarithm, softmax in float64) of the tokens 1 .. n - 1, each given all before it; exp of
+that mean.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ LOGIT_CHUNK = 128
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer: its tokens end with EOS or after ANSWER_TOKENS; top1 - top2 logit for each."""
+    """A greedy answer, up to EOS or ANSWER_TOKENS; margins are top1 - top2 logit of each token."""
 
     question: str
     prompt_ids: list
@@ -41,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reference:
-    """hidden holds a [T, H] for each answer (prompt and all tokens but the last), then the text's."""
+    """hidden: a [T, H] for each answer (prompt and all tokens but the last), then the text's."""
 
     answers: list
     text_ids: list
@@ -56,11 +57,13 @@ class Reference:
 
 def chat_prompt(question):
     """The model's chat template with its default system message."""
-    return f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    turns = (("system", SYSTEM), ("user", question))
+    text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    return text + "<|im_start|>assistant\n"
 
 
 def logits_in_chunks(hidden, unembedding):
-    """Yields (first position, logits [n, V]): all positions at once would take 400 MB for the text."""
+    """Yields (first position, logits [n, V]); for all positions of the text they take 400 MB."""
     for begin in range(0, len(hidden), LOGIT_CHUNK):
         yield begin, hidden[begin : begin + LOGIT_CHUNK] @ unembedding.T
 
@@ -113,6 +116,8 @@ def make_reference(model, encode, eos_id, text, progress):
     (text_hidden,) = forward(
         model, [text_ids], on_layer=lambda n: progress(0.4 + 0.5 * (n + 1) / model.dims.layers)
     )
-    answers = [Answer(q, p, t, m) for q, p, (t, m, _) in zip(QUESTIONS, prompts, replies, strict=True)]
+    answers = [
+        Answer(q, p, t, m) for q, p, (t, m, _) in zip(QUESTIONS, prompts, replies, strict=True)
+    ]
     value = perplexity(text_hidden, model.unembedding, text_ids)
     return Reference(answers, text_ids, [h for _, _, h in replies] + [text_hidden], value)

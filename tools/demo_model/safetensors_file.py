@@ -42,7 +42,7 @@ class SafetensorsWriter:
     def __init__(self, path, specs, metadata=None):
         self._pending = list(specs)
         self._hash = hashlib.sha256()
-        self._file = open(path, "wb")
+        self._file = open(path, "wb")  # noqa: SIM115
         self._put(self._header(metadata or {}))
 
     def _header(self, metadata):
@@ -72,7 +72,8 @@ class SafetensorsWriter:
         spec = self._pending.pop(0)
         if tuple(array.shape) != tuple(spec.shape) or array.dtype != STORAGE[spec.dtype]:
             raise ValueError(
-                f"tensor {name}: found {array.dtype} {array.shape}, announced {spec.dtype} {spec.shape}"
+                f"tensor {name}: found {array.dtype} {array.shape}, "
+                f"announced {spec.dtype} {spec.shape}"
             )
         self._put(memoryview(np.ascontiguousarray(array)).cast("B"))
 
@@ -115,6 +116,10 @@ class SafetensorsReader:
         begin, end = entry["data_offsets"]
         spec = TensorSpec(name, entry["dtype"], tuple(entry["shape"]))
         if end - begin != spec.nbytes or self._start + end > len(self._data):
-            raise ValueError(f"tensor {name}: offsets {begin}..{end} do not fit {spec.dtype} {spec.shape}")
-        flat = np.frombuffer(self._data, STORAGE[spec.dtype], math.prod(spec.shape), self._start + begin)
+            raise ValueError(
+                f"tensor {name}: offsets {begin}..{end} do not fit {spec.dtype} {spec.shape}"
+            )
+        flat = np.frombuffer(
+            self._data, STORAGE[spec.dtype], math.prod(spec.shape), self._start + begin
+        )
         return flat.reshape(spec.shape)

@@ -65,7 +65,9 @@ class Source:
     def open(cls, path):
         reader = gguf.GGUFReader(path)
         fields = reader.fields
-        return cls(_read_dims(fields), _read_vocabulary(fields), {t.name: t for t in reader.tensors})
+        return cls(
+            _read_dims(fields), _read_vocabulary(fields), {t.name: t for t in reader.tensors}
+        )
 
     def weight(self, name):
         """float32, matrices as [out, in]."""

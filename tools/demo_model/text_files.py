@@ -24,13 +24,20 @@ def _added_token(vocabulary, token_id):
 
 def tokenizer_json(vocabulary):
     """Digits one by one, then byte-level BPE; the control tokens are special added tokens."""
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
     return json.dumps(
         {
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": [{"id": i, **_added_token(vocabulary, i)} for i in vocabulary.special_ids],
+            "added_tokens": [
+                {"id": i, **_added_token(vocabulary, i)} for i in vocabulary.special_ids
+            ],
             "normalizer": None,
             "pre_tokenizer": {
                 "type": "Sequence",
@@ -60,7 +67,9 @@ def tokenizer_config_json(vocabulary, dims):
     return _json(
         {
             "add_prefix_space": False,
-            "added_tokens_decoder": {str(i): _added_token(vocabulary, i) for i in vocabulary.special_ids},
+            "added_tokens_decoder": {
+                str(i): _added_token(vocabulary, i) for i in vocabulary.special_ids
+            },
             "additional_special_tokens": [tokens[vocabulary.bos_id], tokens[vocabulary.eos_id]],
             "bos_token": tokens[vocabulary.bos_id],
             "chat_template": vocabulary.chat_template,
@@ -132,7 +141,11 @@ def config_json(form, dims, vocabulary):
 
 
 def _mixtral_fields():
-    return {"architectures": ["MixtralForCausalLM"], "router_aux_loss_coef": 0.0, "sliding_window": None}
+    return {
+        "architectures": ["MixtralForCausalLM"],
+        "router_aux_loss_coef": 0.0,
+        "sliding_window": None,
+    }
 
 
 def _gpt_oss_fields(form, dims):

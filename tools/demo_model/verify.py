@@ -50,7 +50,9 @@ def compare_logits(expected, found):
 
 def _at_answers(reference, hidden):
     """The states that choose the answers' tokens: of the last prompt position and all after it."""
-    return np.concatenate([h[len(a.prompt_ids) - 1 :] for a, h in zip(reference.answers, hidden, strict=True)])
+    return np.concatenate(
+        [h[len(a.prompt_ids) - 1 :] for a, h in zip(reference.answers, hidden, strict=True)]
+    )
 
 
 def verify(folder, form, dense, reference, progress):
@@ -60,7 +62,9 @@ def verify(folder, form, dense, reference, progress):
     """
     layers = dense.dims.layers
     mixture = MixtureModel(folder, dense.dims)
-    hidden = forward(mixture, reference.sequences, on_layer=lambda n: progress(0.8 * (n + 1) / layers))
+    hidden = forward(
+        mixture, reference.sequences, on_layer=lambda n: progress(0.8 * (n + 1) / layers)
+    )
     found, expected, unembedding = hidden[:-1], reference.hidden[:-1], dense.unembedding
     if form.mxfp4:
         collapsed = CollapsedModel(folder, dense.dims)
@@ -79,7 +83,9 @@ def verify(folder, form, dense, reference, progress):
         "largest_logit_difference": round(everywhere.largest, 4),
         "rms_logit_difference": round(everywhere.rms, 5),
         "other_argmax": everywhere.other_argmax,
-        "share_of_first_copies": round(float(mixture.chosen[: form.slices].sum() / mixture.chosen.sum()), 4),
+        "share_of_first_copies": round(
+            float(mixture.chosen[: form.slices].sum() / mixture.chosen.sum()), 4
+        ),
         "largest_gate_or_up": round(mixture.largest_activation, 2),
         "perplexity": round(value, 5),
         "perplexity_change": round(value / reference.perplexity - 1, 5),
@@ -90,18 +96,21 @@ def verify(folder, form, dense, reference, progress):
 
 def _check(form, measured):
     faults = []
+
+    def fault(name, allowed):
+        faults.append(f"{name} is {measured[name]}, allowed {allowed}")
+
     if measured["answer_largest_logit_difference"] > MAX_LOGIT_DIFFERENCE:
-        faults.append(
-            f"a logit of an answer differs by {measured['answer_largest_logit_difference']}, "
-            f"allowed {MAX_LOGIT_DIFFERENCE}"
-        )
+        fault("answer_largest_logit_difference", MAX_LOGIT_DIFFERENCE)
     if measured["other_argmax"]:
-        faults.append(f"{measured['other_argmax']} of {measured['positions']} most likely tokens differ, allowed 0")
+        fault("other_argmax", 0)
     if not form.mxfp4 and abs(measured["perplexity_change"]) > MAX_PERPLEXITY_CHANGE:
-        faults.append(f"perplexity changes by {measured['perplexity_change']:.2%}, allowed {MAX_PERPLEXITY_CHANGE:.1%}")
+        fault("perplexity_change", MAX_PERPLEXITY_CHANGE)
     if form.model_type == "gpt_oss" and measured["largest_gate_or_up"] >= SWIGLU_LIMIT:
-        faults.append(f"an activation of {measured['largest_gate_or_up']} reaches the clamp at {SWIGLU_LIMIT}")
+        fault("largest_gate_or_up", f"less than swiglu_limit {SWIGLU_LIMIT}")
     if not 0.2 < measured["share_of_first_copies"] < 0.8:
-        faults.append(f"{measured['share_of_first_copies']:.0%} of the choices fall on first copies, expected half")
+        fault("share_of_first_copies", "0.2 to 0.8")
     if faults:
-        raise DemoError(f"the {form.name} checkpoint does not compute the dense model: " + "; ".join(faults))
+        raise DemoError(
+            f"the {form.name} checkpoint does not compute the dense model: " + "; ".join(faults)
+        )

