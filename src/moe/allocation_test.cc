@@ -30,6 +30,12 @@ void* operator new(size_t bytes, std::align_val_t alignment) {
 void* operator new[](size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<size_t>(alignment));
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(bytes, alignof(std::max_align_t));
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(bytes, alignof(std::max_align_t));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
