@@ -113,9 +113,11 @@ StopStrings::Step StopStrings::push(std::string_view text) {
     const size_t end = old + i + 1;
     step.text = held_.substr(0, include_ ? end : end - node.stop_bytes);
     step.matched = matched_ = static_cast<size_t>(node.stop);
+    step.consumed = i + 1;
     held_.clear();
     return step;
   }
+  step.consumed = text.size();
   const size_t keep = nodes_[state_].depth;
   step.text = held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);

@@ -31,6 +31,7 @@ class StopStrings {
   struct Step {
     std::string text;               // to show now
     std::optional<size_t> matched;  // index of the stop string that was found: the text ends here
+    size_t consumed = 0;            // bytes of this portion up to the end of the match
   };
   // After a match everything is swallowed.
   Step push(std::string_view text);
