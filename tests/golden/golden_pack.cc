@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace rota::golden {
 namespace {
@@ -35,43 +36,6 @@ Bf16Bounds read_bounds(const nlohmann::json& bounds) {
 
 }  // namespace
 
-Result<TensorFile> TensorFile::open(const std::string& path) {
-  ROTA_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, FollowSymlinks::kYes));
-  ROTA_ASSIGN_OR_RETURN(SafetensorsHeader header,
-                        read_safetensors_header(path, FollowSymlinks::kYes));
-  return TensorFile(std::move(file), std::move(header));
-}
-
-const SafetensorsEntry* TensorFile::find(std::string_view name) const {
-  for (const SafetensorsEntry& entry : header_.entries) {
-    if (entry.spec.name == name) return &entry;
-  }
-  return nullptr;
-}
-
-std::span<const std::byte> TensorFile::bytes(std::string_view name, DType dtype) const {
-  const SafetensorsEntry* entry = find(name);
-  ROTA_CHECK(entry != nullptr && entry->spec.dtype == dtype, name);
-  return file_.bytes().subspan(static_cast<size_t>(entry->begin),
-                               static_cast<size_t>(entry->end - entry->begin));
-}
-
-std::span<const float> TensorFile::floats(std::string_view name) const {
-  const auto data = bytes(name, DType::kF32);
-  return {reinterpret_cast<const float*>(data.data()), data.size() / sizeof(float)};
-}
-
-std::span<const int32_t> TensorFile::ints(std::string_view name) const {
-  const auto data = bytes(name, DType::kI32);
-  return {reinterpret_cast<const int32_t*>(data.data()), data.size() / sizeof(int32_t)};
-}
-
-const std::vector<int64_t>& TensorFile::shape(std::string_view name) const {
-  const SafetensorsEntry* entry = find(name);
-  ROTA_CHECK(entry != nullptr, name);
-  return entry->spec.shape;
-}
-
 std::vector<int32_t> Prompt::teacher_forced() const {
   std::vector<int32_t> all = ids;
   all.insert(all.end(), greedy.begin(), greedy.end() - 1);
@@ -80,11 +44,10 @@ std::vector<int32_t> Prompt::teacher_forced() const {
 
 Result<GoldenPack> GoldenPack::open(const std::string& dir) {
   ROTA_ASSIGN_OR_RETURN(nlohmann::json document, read_json(dir + "/golden.json"));
-  ROTA_ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::open(dir + "/golden.safetensors"));
   const nlohmann::json& tolerance = document.at("suggested_tolerance");
   return GoldenPack{.name = dir.substr(dir.find_last_of('/') + 1),
                     .model_dir = dir,
-                    .tensors = std::move(tensors),
+                    .tensors = GoldenFile(dir + "/golden.safetensors"),
                     .prompts = read_prompts(document),
                     .fp32_logits_max_abs = tolerance.at("fp32 compute").at("logits_max_abs"),
                     .bf16 = read_bounds(tolerance.at("bf16 compute"))};
@@ -93,11 +56,10 @@ Result<GoldenPack> GoldenPack::open(const std::string& dir) {
 Result<WideGolden> WideGolden::open(const std::string& reference_dir, const std::string& name) {
   const std::string path = reference_dir + "/wide/" + name;
   ROTA_ASSIGN_OR_RETURN(nlohmann::json document, read_json(path + ".json"));
-  ROTA_ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::open(path + ".safetensors"));
   return WideGolden{.name = name,
                     .synth_arguments = document.at("synth").get<std::vector<std::string>>(),
                     .ids = document.at("ids").get<std::vector<int32_t>>(),
-                    .tensors = std::move(tensors)};
+                    .tensors = GoldenFile(path + ".safetensors")};
 }
 
 std::vector<std::string> small_packs() {
@@ -105,7 +67,7 @@ std::vector<std::string> small_packs() {
 }
 
 std::string small_pack_dir(const std::string& name) {
-  return std::string(ROTA_SOURCE_DIR) + "/tests/goldens/models/" + name;
+  return testing::golden_path("models/" + name);
 }
 
 std::string reference_dir() {

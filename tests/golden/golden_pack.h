@@ -5,36 +5,15 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
-#include "checkpoint/checkpoint.h"
+#include "tensor/testing/golden_file.h"
 
 namespace rota::golden {
 
-// A safetensors file of F32 and I32 tensors. Asking for what is not there, or in another type, is a
-// fault of the test: it ends with the name.
-class TensorFile {
- public:
-  static Result<TensorFile> open(const std::string& path);
-
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  std::span<const float> floats(std::string_view name) const;
-  std::span<const int32_t> ints(std::string_view name) const;
-  const std::vector<int64_t>& shape(std::string_view name) const;
-
- private:
-  TensorFile(MappedFile file, SafetensorsHeader header)
-      : file_(std::move(file)), header_(std::move(header)) {}
-  const SafetensorsEntry* find(std::string_view name) const;
-  std::span<const std::byte> bytes(std::string_view name, DType dtype) const;
-
-  MappedFile file_;
-  SafetensorsHeader header_;
-};
+using testing::GoldenFile;
 
 struct Prompt {
   std::string name;
@@ -56,7 +35,7 @@ struct Bf16Bounds {
 struct GoldenPack {
   std::string name;
   std::string model_dir;
-  TensorFile tensors;
+  GoldenFile tensors;
   std::vector<Prompt> prompts;
   double fp32_logits_max_abs = 0;
   Bf16Bounds bf16;
@@ -69,7 +48,7 @@ struct WideGolden {
   std::string name;
   std::vector<std::string> synth_arguments;
   std::vector<int32_t> ids;
-  TensorFile tensors;
+  GoldenFile tensors;
 
   static Result<WideGolden> open(const std::string& reference_dir, const std::string& name);
 };

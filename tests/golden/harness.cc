@@ -41,7 +41,8 @@ Result<std::unique_ptr<Harness>> Harness::load(const std::string& model_dir,
                                                const HarnessOptions& options) {
   auto harness = std::make_unique<Harness>();
   harness->options_ = options;
-  ROTA_ASSIGN_OR_RETURN(harness->config_, read_model_config(model_dir));
+  ROTA_ASSIGN_OR_RETURN(harness->config_,
+                        read_model_config(model_dir, {.hf_overrides = options.hf_overrides}));
   ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(model_dir));
   harness->checkpoint_ = std::make_unique<Checkpoint>(std::move(checkpoint));
   harness->team_ =

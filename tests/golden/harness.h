@@ -29,6 +29,7 @@ struct HarnessOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_model_len = 1024;
   int64_t pages = 128;
+  std::string hf_overrides;  // over config.json
 };
 
 // What a step computed, copied: logits of all rows, residual streams, routing.
@@ -76,6 +77,8 @@ class Harness {
   Model& model() { return *model_; }
   const ModelConfig& config() const { return config_; }
   KvCache& cache() { return *cache_; }
+
+  int64_t pages_in_use() const { return options_.pages - std::ssize(free_pages_); }
 
   int new_sequence();
   void end_sequence(int sequence);

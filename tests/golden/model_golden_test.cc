@@ -13,9 +13,9 @@
 namespace rota::golden {
 namespace {
 
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name(); }
+std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name(); }
 
-class Float32Goldens : public testing::TestWithParam<Case> {};
+class Float32Goldens : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Float32Goldens, LogitsHiddenRoutingAndGreedyTokens) {
   const auto pack = GoldenPack::open(small_pack_dir(GetParam().pack));
@@ -25,7 +25,7 @@ TEST_P(Float32Goldens, LogitsHiddenRoutingAndGreedyTokens) {
   check_pack_in_float32(*pack, **harness);
 }
 
-INSTANTIATE_TEST_SUITE_P(Packs, Float32Goldens, testing::ValuesIn(pack_cases(Compute::kFloat32)),
+INSTANTIATE_TEST_SUITE_P(Packs, Float32Goldens, ::testing::ValuesIn(pack_cases(Compute::kFloat32)),
                          case_name);
 
 // Prompt and greedy tokens of every prompt of a pack, one step each.
@@ -58,7 +58,7 @@ const std::vector<StepResult>& float32_runs(const GoldenPack& pack) {
   return at->second;
 }
 
-class Bf16Goldens : public testing::TestWithParam<Case> {};
+class Bf16Goldens : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Bf16Goldens, NoiseIsWithinTheBoundsOfAnHonestEngine) {
   const auto pack = GoldenPack::open(small_pack_dir(GetParam().pack));
@@ -79,7 +79,7 @@ TEST_P(Bf16Goldens, NoiseIsWithinTheBoundsOfAnHonestEngine) {
   EXPECT_GT(noise.median_of_max_abs(), 20 * pack->fp32_logits_max_abs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Packs, Bf16Goldens, testing::ValuesIn(pack_cases(Compute::kBf16)),
+INSTANTIATE_TEST_SUITE_P(Packs, Bf16Goldens, ::testing::ValuesIn(pack_cases(Compute::kBf16)),
                          case_name);
 
 }  // namespace

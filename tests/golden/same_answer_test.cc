@@ -9,7 +9,7 @@
 namespace rota::golden {
 namespace {
 
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name(); }
+std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name(); }
 
 std::vector<Case> both_precisions() {
   std::vector<Case> cases = pack_cases(Compute::kFloat32);
@@ -17,7 +17,7 @@ std::vector<Case> both_precisions() {
   return cases;
 }
 
-class SameAnswer : public testing::TestWithParam<Case> {
+class SameAnswer : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     auto pack = GoldenPack::open(small_pack_dir(GetParam().pack));
@@ -92,9 +92,33 @@ TEST_P(SameAnswer, AloneAndAmongSevenOthers) {
   EXPECT_TRUE(same_bits(found, *alone));
 }
 
-INSTANTIATE_TEST_SUITE_P(Packs, SameAnswer, testing::ValuesIn(both_precisions()), case_name);
+// Far beyond the window of 128: layers that slide give their pages back, and only those.
+TEST_P(SameAnswer, WithThePagesBehindAWindowGone) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 400; ++i) {
+    ids.push_back((i * 7919 + 13) % static_cast<int32_t>(harness_->config().vocab));
+  }
+  const auto whole = harness_->run_alone(ids, std::ssize(ids));
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
 
-class Padding : public testing::TestWithParam<Case> {};
+  const int sequence = harness_->new_sequence();
+  std::vector<float> found;
+  for (size_t first = 0; first < ids.size(); first += 40) {
+    const auto step = harness_->step(sequence, std::span(ids).subspan(first, 40));
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    found.insert(found.end(), step->all_logits().begin(), step->all_logits().end());
+  }
+  EXPECT_TRUE(same_bits(found, *whole));
+  // Blocks of the last step's first window on: positions 360 - 127 to 399.
+  const int64_t blocks = 7;
+  const int64_t window_blocks = 4;
+  const bool slides = harness_->model().kv_spec().groups.size() == 2;
+  EXPECT_EQ(harness_->pages_in_use(), blocks + (slides ? window_blocks : 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Packs, SameAnswer, ::testing::ValuesIn(both_precisions()), case_name);
+
+class Padding : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Padding, LeavesNoTraceInAnyBit) {
   const Case& padded = GetParam();
@@ -121,7 +145,7 @@ TEST_P(Padding, LeavesNoTraceInAnyBit) {
   EXPECT_GT(copied[1], copied[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grid, Padding, testing::ValuesIn(padding_cases(16)), case_name);
+INSTANTIATE_TEST_SUITE_P(Grid, Padding, ::testing::ValuesIn(padding_cases(16)), case_name);
 
 }  // namespace
 }  // namespace rota::golden
