@@ -104,6 +104,10 @@ def generation_config_json(vocabulary):
             "bos_token_id": vocabulary.bos_id,
             "eos_token_id": vocabulary.eos_id,
             "pad_token_id": vocabulary.pad_id,
+            # What the model's authors recommend for so small a model.
+            "do_sample": True,
+            "temperature": 0.2,
+            "top_p": 0.9,
         }
     )
 
