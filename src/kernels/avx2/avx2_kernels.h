@@ -20,7 +20,7 @@ Bytes attend_scratch_bytes(const KvShape& shape, int64_t query_heads);
 void store_kv(const StoreKvArgs& args);
 void attend(const AttendArgs& args);
 
-// norm.cc, rope.cc, activation.cc, elementwise.cc
+// rows.cc
 void rms_norm(const RmsNormArgs& args);
 void rotate(const RotateArgs& args);
 void swiglu_oai(const SwigluOaiArgs& args);

@@ -20,6 +20,9 @@
 #include "kernels/lanes/kv_page.h"
 #include "kernels/lanes/math.h"
 
+// For lambdas over sums that must stay in registers.
+#define ROTA_INLINE __attribute__((always_inline))
+
 namespace rota::lanes {
 namespace {
 
@@ -193,7 +196,7 @@ void value_block(const Tile& tile, int64_t row, const typename Page::Element* va
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kColumns; ++c) sums[r][c] = L::load(out + r * padded + c * L::kCount);
   }
-  const auto add_position = [&](int64_t p, const Vec(&value)[kColumns]) {
+  const auto add_position = [&](int64_t p, const Vec(&value)[kColumns]) ROTA_INLINE {
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = L::broadcast(weights[r * kKvBlockTokens + p]);
       for (int c = 0; c < kColumns; ++c) sums[r][c] = L::fma(weight, value[c], sums[r][c]);
@@ -201,7 +204,7 @@ void value_block(const Tile& tile, int64_t row, const typename Page::Element* va
   };
   // The neighbour of a position at the edge of `part` may be unwritten, so it is left out rather
   // than weighted 0.
-  const auto add_pair = [&](int64_t pair, bool even, bool odd) {
+  const auto add_pair = [&](int64_t pair, bool even, bool odd) ROTA_INLINE {
     Vec evens[kColumns];
     Vec odds[kColumns];
     for (int c = 0; c < kColumns; ++c) {
@@ -382,3 +385,5 @@ void attend(const AttendArgs& args) {
 
 }  // namespace
 }  // namespace rota::lanes
+
+#undef ROTA_INLINE
