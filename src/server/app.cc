@@ -176,8 +176,12 @@ awaitable<void> ServerApp::route(HttpRequest& request, HttpExchange& exchange) {
     } else if (path == "/v1/chat/completions") {
       co_await chat_completions(request, exchange);
     } else {
-      HttpResponse response =
-          path == "/tokenize" ? co_await tokenize(request) : co_await detokenize(request);
+      HttpResponse response;
+      if (path == "/tokenize") {
+        response = co_await tokenize(request);
+      } else {
+        response = co_await detokenize(request);
+      }
       co_await exchange.respond(std::move(response));
     }
     co_return;
@@ -395,7 +399,8 @@ awaitable<HttpResponse> ServerApp::tokenize(const HttpRequest& http) {
     }
     return out;
   });
-  co_return tokens.ok() ? json_response(*tokens) : error_response(tokens.status());
+  if (!tokens.ok()) co_return error_response(tokens.status());
+  co_return json_response(*tokens);
 }
 
 awaitable<HttpResponse> ServerApp::detokenize(const HttpRequest& http) {
@@ -414,7 +419,8 @@ awaitable<HttpResponse> ServerApp::detokenize(const HttpRequest& http) {
     }
     return OrderedJson{{"prompt", text_.tokenizer->decode(ids, false)}};
   });
-  co_return text.ok() ? json_response(*text) : error_response(text.status());
+  if (!text.ok()) co_return error_response(text.status());
+  co_return json_response(*text);
 }
 
 HttpResponse ServerApp::models() const {

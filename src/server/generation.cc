@@ -142,15 +142,19 @@ awaitable<void> ServerApp::deliver_stream(Generation& generation, HttpExchange& 
       if (request.continuous_usage) event["usage"] = totals();
       events += sse(dump(event));
     }
-    if (!events.empty() && !co_await exchange.send_event(events)) co_return;
+    if (events.empty()) continue;
+    const bool sent = co_await exchange.send_event(events);
+    if (!sent) co_return;
   }
   if (request.include_usage && generation.all_finished()) {
     OrderedJson event = head;
     event["choices"] = OrderedJson::array();
     event["usage"] = totals();
-    if (!co_await exchange.send_event(sse(dump(event)))) co_return;
+    const bool sent = co_await exchange.send_event(sse(dump(event)));
+    if (!sent) co_return;
   }
-  if (co_await exchange.send_event("data: [DONE]\n\n")) co_await exchange.end_stream();
+  const bool sent = co_await exchange.send_event("data: [DONE]\n\n");
+  if (sent) co_await exchange.end_stream();
 }
 
 awaitable<void> ServerApp::deliver_whole(Generation& generation, HttpExchange& exchange) {

@@ -3,8 +3,6 @@
 #include <sys/socket.h>
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/bind_cancellation_slot.hpp>
-#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -15,6 +13,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/serializer.hpp>
 #include <boost/beast/http/write.hpp>
+#include <tuple>
 
 #include "base/log.h"
 #include "server/http/errors.h"
@@ -76,17 +75,20 @@ class HttpConnection::Exchange : public HttpExchange {
             co_return;
           }
         },
-        asio::bind_cancellation_slot(watcher_.slot(), asio::detached));
+        asio::detached);
   }
 
+  // Nothing but the watch is under way on the socket then.
   void finish_watch() {
     shared_->over = true;
-    watcher_.emit(asio::cancellation_type::all);
+    beast::error_code ignored;
+    connection_->stream_.socket().cancel(ignored);
   }
 
   awaitable<void> respond(HttpResponse response) override {
     answered_ = true;
-    if (!co_await connection_->write(response, connection_->keep_alive_)) shared_->leave();
+    const bool written = co_await connection_->write(response, connection_->keep_alive_);
+    if (!written) shared_->leave();
   }
 
   awaitable<void> begin_stream(HttpHeaders headers) override {
@@ -115,9 +117,15 @@ class HttpConnection::Exchange : public HttpExchange {
     if (shared_->gone) co_return false;
     connection_->stream_.expires_after(connection_->options_.write_timeout);
     const asio::const_buffer body(event.data(), event.size());
-    auto [failed, bytes] =
-        chunked_ ? co_await asio::async_write(connection_->stream_, http::make_chunk(body), kTuple)
-                 : co_await asio::async_write(connection_->stream_, body, kTuple);
+    // Two statements: g++ 12 miscompiles co_await inside a conditional expression.
+    beast::error_code failed;
+    if (chunked_) {
+      std::tie(failed, std::ignore) =
+          co_await asio::async_write(connection_->stream_, http::make_chunk(body), kTuple);
+    } else {
+      std::tie(failed, std::ignore) =
+          co_await asio::async_write(connection_->stream_, body, kTuple);
+    }
     if (failed) shared_->leave();
     co_return !shared_->gone;
   }
@@ -156,7 +164,6 @@ class HttpConnection::Exchange : public HttpExchange {
 
   std::shared_ptr<HttpConnection> connection_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  asio::cancellation_signal watcher_;
   bool answered_ = false;
   bool chunked_ = false;
 };
@@ -288,8 +295,12 @@ awaitable<bool> HttpConnection::write(const HttpResponse& response, bool keep_al
   if (!head_only_) message.body() = response.body;
   stream_.expires_after(options_.write_timeout);
   http::response_serializer<http::string_body> serializer(message);
-  auto [failed, bytes] = head_only_ ? co_await http::async_write_header(stream_, serializer, kTuple)
-                                    : co_await http::async_write(stream_, serializer, kTuple);
+  beast::error_code failed;
+  if (head_only_) {
+    std::tie(failed, std::ignore) = co_await http::async_write_header(stream_, serializer, kTuple);
+  } else {
+    std::tie(failed, std::ignore) = co_await http::async_write(stream_, serializer, kTuple);
+  }
   stream_.expires_never();
   co_return !failed;
 }
