@@ -121,7 +121,7 @@ TEST_P(Runner, ATokenDoesNotSeeTheBatch) {
   for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
     MoeCase whole_case(model_, 0, options(compute));
     const std::vector<float> whole = whole_case.run(x);
-    for (const int64_t piece : {1, 3, 16, 17}) {
+    for (const int64_t piece : {1, 2, 3, 16, 17}) {
       std::vector<float> pieces;
       for (int64_t first = 0; first < kTokens; first += piece) {
         const auto at = static_cast<size_t>(first * hidden);

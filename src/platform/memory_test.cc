@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 namespace rota {
 namespace {
@@ -54,8 +55,8 @@ TEST_P(BufferSizes, FreshMemoryIsPoison) {
   EXPECT_TRUE(all_bytes_are(*buffer, 0xFF));
 }
 
-void write_at(int64_t offset) {
-  Buffer buffer = *Buffer::allocate(100, Fill::kZero);
+void write_at(int64_t offset, size_t size = 100) {
+  Buffer buffer = *Buffer::allocate(size, Fill::kZero);
   volatile std::byte* data = buffer.data();
   data[offset] = std::byte{1};
 }
@@ -67,6 +68,17 @@ TEST(BufferDeathTest, AWritePastTheEndIsFound) {
 
 TEST(BufferDeathTest, AWriteBeforeTheStartIsFound) {
   EXPECT_DEATH(write_at(-1), "before a buffer");
+}
+
+// Any byte of either guard, for buffers of any size, small and mapped.
+TEST(BufferDeathTest, NoGuardByteIsForgotten) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 12; ++round) {
+    const size_t size = round % 4 == 3 ? (size_t{2} << 20) + random() % 200 : random() % 200;
+    const auto in_guard = static_cast<int64_t>(random() % kCacheLine);
+    EXPECT_DEATH(write_at(static_cast<int64_t>(size) + in_guard, size), "past a buffer") << size;
+    EXPECT_DEATH(write_at(-1 - in_guard, size), "before a buffer") << size;
+  }
 }
 #endif
 

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <type_traits>
+#include <vector>
 
 #include "tensor/dtype.h"
 #include "tensor/extent.h"
@@ -113,6 +115,44 @@ TEST(Matrix, SubViewsSeeTheirColumns) {
   EXPECT_EQ(columns.width(), Extent(3));
   EXPECT_EQ(matrix.zero_tailed().truncated().width(), Extent(6));
   EXPECT_EQ(matrix.rows_view(1).rows(), 1);
+}
+
+// Random shapes: whatever is done to tails, logical elements are not touched, and nothing is written
+// from the stride on.
+TEST(Matrix, TailFunctionsTouchTailsOnlyInAnyShape) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 500; ++round) {
+    const auto pick = [&](int64_t most) { return 1 + static_cast<int64_t>(random()) % most; };
+    const int64_t rows = pick(5), logical = pick(40);
+    const Extent width(logical, logical + pick(20) - 1);
+    const int64_t stride = width.padded() + pick(8) - 1;
+    std::vector<float> data(static_cast<size_t>(rows * stride) + 1, 7.0f);
+    const MatrixView<float> view(data.data(), rows, width, stride);
+    const auto expect = [&](auto&& in_tail, auto&& past_padded) {
+      for (int64_t i = 0; i < rows * stride; ++i) {
+        const float value = data[static_cast<size_t>(i)];
+        const int64_t column = i % stride;
+        if (column < width.logical()) {
+          ASSERT_EQ(value, 7.0f);
+        } else if (column < width.padded()) {
+          ASSERT_TRUE(in_tail(value));
+        } else {
+          ASSERT_TRUE(past_padded(value));
+        }
+      }
+      ASSERT_EQ(data.back(), 7.0f);
+    };
+    const auto is = [](float wanted) { return [wanted](float value) { return value == wanted; }; };
+    zero_tails(view);
+    expect(is(0.0f), is(7.0f));
+    poison_tails(view);
+#ifdef ROTA_POISON
+    const auto is_nan = [](float value) { return std::isnan(value); };
+    expect(is_nan, is_nan);
+#else
+    expect(is(0.0f), is(7.0f));
+#endif
+  }
 }
 
 #ifdef ROTA_POISON
