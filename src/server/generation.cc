@@ -96,6 +96,12 @@ awaitable<void> ServerApp::generate(Generation& generation, HttpExchange& exchan
     co_await deliver_whole(generation, exchange);
   }
   --running_;
+  for (size_t choice = 0; choice < count; ++choice) {
+    if (generation.finished[choice]) continue;  // the others were given up: the client has gone
+    metrics_.finished("abort", static_cast<int64_t>(generation.prompt_of(choice).size()),
+                      generation.choices[choice]->completion_tokens(),
+                      seconds_since(generation.started));
+  }
 }
 
 awaitable<void> ServerApp::deliver_stream(Generation& generation, HttpExchange& exchange) {

@@ -95,6 +95,8 @@ Metrics::Metrics(const std::string& model_name)
                   .Name("vllm:request_success_total")
                   .Help("Requests that were finished.")
                   .Register(registry_);
+  for (const char* reason : {"stop", "length", "abort", "error"})
+    success_->Add(with_reason(reason));
   responses_ = &prometheus::BuildCounter()
                     .Name("rota:http_responses_total")
                     .Help("HTTP responses by status.")
@@ -110,11 +112,15 @@ Metrics::Metrics(const std::string& model_name)
       histogram("vllm:request_generation_tokens", "Generated tokens of a request.", kTokens);
 }
 
-void Metrics::finished(std::string_view finished_reason, int64_t prompt_tokens,
-                       int64_t generated_tokens, double seconds_end_to_end) {
+prometheus::Labels Metrics::with_reason(std::string_view finished_reason) const {
   prometheus::Labels labels = labels_;
   labels["finished_reason"] = std::string(finished_reason);
-  success_->Add(labels).Increment();
+  return labels;
+}
+
+void Metrics::finished(std::string_view finished_reason, int64_t prompt_tokens,
+                       int64_t generated_tokens, double seconds_end_to_end) {
+  success_->Add(with_reason(finished_reason)).Increment();
   prompt_tokens_->Observe(static_cast<double>(prompt_tokens));
   generation_tokens_->Observe(static_cast<double>(generated_tokens));
   end_to_end_->Observe(seconds_end_to_end);

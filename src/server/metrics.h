@@ -19,7 +19,7 @@ class Metrics {
  public:
   explicit Metrics(const std::string& model_name);
 
-  // One API choice was finished. finished_reason: "stop", "length", "abort", "error", "tool_calls".
+  // One API choice was finished. finished_reason: "stop", "length", "abort", "error".
   void finished(std::string_view finished_reason, int64_t prompt_tokens, int64_t generated_tokens,
                 double seconds_end_to_end);
   void first_token(double seconds);
@@ -30,6 +30,8 @@ class Metrics {
   std::string page(const EngineStats& engine) const;
 
  private:
+  prometheus::Labels with_reason(std::string_view finished_reason) const;
+
   prometheus::Registry registry_;
   prometheus::Labels labels_;
   prometheus::Family<prometheus::Counter>* success_;

@@ -112,9 +112,12 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def engine_pid(self):
-        """The engine's process: the one child of the front."""
-        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(children[0]) if children else None
+        """The engine's process, whichever thread of the front started it; None while there is none."""
+        for children in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                if b"engine-worker" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+        return None
 
     def request(self, method, path, body=None, headers=None):
         """One request; the answer has .status, .reason, .headers, .body (bytes)."""

@@ -61,6 +61,8 @@ class Page(unittest.TestCase):
                 question = driver.find_element(By.ID, "question")
                 question.send_keys("<img src=x onerror=document.title='taken'><b>bold</b>")
                 question.send_keys(Keys.ENTER)
+                wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".message.assistant .token"))
+                driver.execute_script("document.getElementById('stop').click()")  # it may have ended by itself
                 wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".message.assistant[data-done]"))
                 self.assertEqual(driver.find_elements(By.CSS_SELECTOR, ".message img, .message b"), [])
                 self.assertEqual(driver.title, "rota")

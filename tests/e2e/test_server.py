@@ -143,7 +143,7 @@ class Hostile(unittest.TestCase):
                      "vllm:request_success_total", "vllm:time_to_first_token_seconds_bucket",
                      "vllm:inter_token_latency_seconds_bucket", "vllm:e2e_request_latency_seconds_sum",
                      "vllm:request_queue_time_seconds_count", "vllm:iteration_tokens_total_bucket"):
-            self.assertIn(name, page)
+            self.assertTrue(name in page, name)
 
 
 class Key(unittest.TestCase):

@@ -97,7 +97,7 @@ const board = (() => {
       context.fillStyle = colour(flight.expert);
       context.fill();
     }
-    const text = shown ? JSON.stringify(shown.text).slice(1, -1) : '';
+    const text = shown ? (shown.text.trim() || JSON.stringify(shown.text).slice(1, -1)) : '';
     context.font = '600 17px system-ui, sans-serif';
     const label = text.length > 28 ? text.slice(0, 27) + '…' : text || '·';
     const half = context.measureText(label).width / 2 + 14;
