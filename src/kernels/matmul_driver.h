@@ -38,7 +38,7 @@ class MatmulDriver {
  public:
   static constexpr int64_t kRowBlock = 24;       // rows of weights whose panel is in L1
   static constexpr int64_t kKBlock = 512;        // 24 KiB of words for a row block
-  static constexpr int64_t kMaxTokenBlock = 96;  // tokens whose partial sums are in L2
+  static constexpr int64_t kMaxTokenBlock = 72;  // tokens whose partial sums are in L2
   static_assert(kRowBlock % Tile::kRows == 0);
 
   static constexpr int64_t kPanelBytes = kRowBlock * kKBlock * Tile::kElementBytes;

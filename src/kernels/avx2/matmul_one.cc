@@ -1,6 +1,6 @@
-// AVX2, one token: bound by the memory that the weights come from. Four rows at a time, one
-// accumulator each, so that the order of sums is the one of matmul_many.cc and four chains of
-// additions run side by side.
+// AVX2, one token: bound by the memory that the weights come from, and nearly as much by decoding
+// them. Four rows at a time, each with two sums, of the even and of the odd floats, as in
+// matmul_many.cc: one sum a row makes a chain of additions too long to be hidden.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -15,9 +15,13 @@ namespace {
 
 constexpr int kRows = 4;
 
-struct Sums {
-  __m256 row[kRows];
+struct RowSum {
+  __m256 even, odd;
 };
+struct Sums {
+  RowSum row[kRows];
+};
+constexpr Sums kZeroSums{};
 
 // How far ahead of the reads memory is asked for: without it half the bandwidth, and the hardware
 // does not see four short rows as one stream.
@@ -37,21 +41,21 @@ RowPointers rows_at(const std::byte* data, Bytes stride, int64_t first_row, int6
 
 void write_out(const MatmulArgs& args, int64_t n, const Sums& sums) {
   alignas(16) float result[kRows];
-  _mm_store_ps(result, reduce_four(sums.row[0], sums.row[1], sums.row[2], sums.row[3]));
+  const auto sum = [&sums](int r) { return _mm256_add_ps(sums.row[r].even, sums.row[r].odd); };
+  _mm_store_ps(result, reduce_four(sum(0), sum(1), sum(2), sum(3)));
   const Bf16* bias = args.weights->bias;
   for (int64_t r = 0; r < std::min<int64_t>(kRows, args.end_column - n); ++r) {
     args.out[n + r] = result[r] + (bias != nullptr ? to_float(bias[n + r]) : 0.0f);
   }
 }
 
-void add_words(__m256i words, const float* x, __m256& sum) {
-  sum = _mm256_fmadd_ps(even_floats(words), _mm256_load_ps(x), sum);
-  sum = _mm256_fmadd_ps(odd_floats(words), _mm256_load_ps(x + 8), sum);
+void add_words(__m256i words, const float* x, RowSum& sum) {
+  sum.even = _mm256_fmadd_ps(even_floats(words), _mm256_load_ps(x), sum.even);
+  sum.odd = _mm256_fmadd_ps(odd_floats(words), _mm256_load_ps(x + 8), sum.odd);
 }
 
 Sums multiply_bf16(RowPointers rows, const float* x, int64_t count, bool may_read_on) {
-  Sums sums;
-  for (auto& sum : sums.row) sum = _mm256_setzero_ps();
+  Sums sums = kZeroSums;
   const int64_t steps = (count + (may_read_on ? 15 : 0)) / 16;
   const std::byte* ahead = rows.row[0] + kPrefetchBytes;
   for (int64_t s = 0; s < steps; ++s) {
@@ -69,14 +73,13 @@ Sums multiply_bf16(RowPointers rows, const float* x, int64_t count, bool may_rea
   return sums;
 }
 
-void add_pair(__m256i codes, uint8_t scale_a, uint8_t scale_b, const float* x, __m256& sum) {
+void add_pair(__m256i codes, uint8_t scale_a, uint8_t scale_b, const float* x, RowSum& sum) {
   const FourWords four = decode_mxfp4_pair(codes, scale_a, scale_b);
   for (int w = 0; w < 4; ++w) add_words(four.words[w], x + w * 16, sum);
 }
 
 Sums multiply_mxfp4(RowPointers rows, RowPointers scale_rows, const float* x, int64_t blocks) {
-  Sums sums;
-  for (auto& sum : sums.row) sum = _mm256_setzero_ps();
+  Sums sums = kZeroSums;
   const uint8_t* scales[kRows];
   for (int r = 0; r < kRows; ++r) scales[r] = reinterpret_cast<const uint8_t*>(scale_rows.row[r]);
   const std::byte* ahead = rows.row[0] + kPrefetchBytes;

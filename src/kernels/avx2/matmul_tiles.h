@@ -1,6 +1,10 @@
 // The parts of the AVX2 matmul. Inputs are float32 for both compute types (rounded for kBf16 when
-// prepared), in the order of InputKind, and every element of the result is the sum that one
-// accumulator of 8 lanes makes over K, reduced as words.h says, plus the bias.
+// prepared), in the order of InputKind. An element of the result, for one token and for many alike:
+//
+//   BF16, MXFP4  two sums of 8 lanes over K, of the even and the odd floats of words.h, added to each
+//                other, reduced as words.h says, plus the bias
+//   float32      one sum of 8 lanes over K, reduced, plus the bias
+//   kInOut       one sum over K, product by product, plus the bias
 #pragma once
 
 #include "kernels/matmul.h"
