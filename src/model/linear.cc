@@ -6,6 +6,8 @@ namespace {
 // Enough tiles that an unlucky last one costs a few percent, none so narrow that it only costs.
 constexpr int64_t kTilesPerThread = 8;
 constexpr int64_t kMinTileColumns = 32;
+// Nor so wide that the last one is waited for: 256 rows of 5 kB are read in 50 us.
+constexpr int64_t kMaxTileColumns = 256;
 
 }  // namespace
 
@@ -23,7 +25,8 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
   }
   linear.parts_ = std::move(parts);
   const int64_t tiles = kTilesPerThread * exec.team().size();
-  const int64_t tile_columns = std::max(kMinTileColumns, (linear.columns_ + tiles - 1) / tiles);
+  const int64_t tile_columns =
+      std::clamp((linear.columns_ + tiles - 1) / tiles, kMinTileColumns, kMaxTileColumns);
   for (size_t part = 0; part < linear.parts_.size(); ++part) {
     linear.add_tiles(part, tile_columns, kernels);
   }

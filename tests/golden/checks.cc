@@ -117,4 +117,30 @@ void check_pack_in_float32(const GoldenPack& pack, Harness& harness) {
   for (const int sequence : sequences) harness.end_sequence(sequence);
 }
 
+std::vector<StepResult> teacher_forced_runs(const GoldenPack& pack, Harness& harness) {
+  std::vector<StepResult> runs;
+  for (const Prompt& prompt : pack.prompts) {
+    const int sequence = harness.new_sequence();
+    auto run = harness.step(sequence, prompt.teacher_forced());
+    ROTA_CHECK(run.ok(), run.status().message());
+    runs.push_back(std::move(run).value());
+    harness.end_sequence(sequence);
+  }
+  return runs;
+}
+
+void check_bf16_noise(const GoldenPack& pack, std::span<const StepResult> found,
+                      std::span<const StepResult> float32) {
+  Noise noise;
+  for (size_t i = 0; i < found.size(); ++i) noise.add(found[i], float32[i]);
+  EXPECT_LE(noise.median_of_max_abs(), pack.bf16.median_of_max_abs);
+  EXPECT_LE(noise.max_abs_where_all_router_ids_agree(),
+            pack.bf16.max_abs_where_all_router_ids_agree);
+  EXPECT_LE(noise.kl_mean(), pack.bf16.kl_mean);
+  EXPECT_GE(noise.top1_agreement(), pack.bf16.top1_agreement);
+  EXPECT_LE(noise.router_flip_rate(), pack.bf16.router_flip_rate);
+  // It is bfloat16 at all: a float32 run would be a thousand times closer.
+  EXPECT_GT(noise.median_of_max_abs(), 20 * pack.fp32_logits_max_abs);
+}
+
 }  // namespace rota::golden

@@ -7,7 +7,6 @@
 
 #include "golden/cases.h"
 #include "golden/checks.h"
-#include "golden/compare.h"
 #include "golden/golden_pack.h"
 
 namespace rota::golden {
@@ -27,19 +26,6 @@ TEST_P(Float32Goldens, LogitsHiddenRoutingAndGreedyTokens) {
 
 INSTANTIATE_TEST_SUITE_P(Packs, Float32Goldens, ::testing::ValuesIn(pack_cases(Compute::kFloat32)),
                          case_name);
-
-// Prompt and greedy tokens of every prompt of a pack, one step each.
-std::vector<StepResult> teacher_forced_runs(const GoldenPack& pack, Harness& harness) {
-  std::vector<StepResult> runs;
-  for (const Prompt& prompt : pack.prompts) {
-    const int sequence = harness.new_sequence();
-    auto run = harness.step(sequence, prompt.teacher_forced());
-    ROTA_CHECK(run.ok(), run.status().message());
-    runs.push_back(std::move(run).value());
-    harness.end_sequence(sequence);
-  }
-  return runs;
-}
 
 // The float32 runs that bfloat16 is measured against: by the scalar kernels, made once for each
 // pack.
@@ -66,17 +52,7 @@ TEST_P(Bf16Goldens, NoiseIsWithinTheBoundsOfAnHonestEngine) {
   const auto harness = Harness::load(pack->model_dir, GetParam().options());
   ASSERT_TRUE(harness.ok()) << harness.status().message();
   const std::vector<StepResult>& expected = float32_runs(*pack);
-  const std::vector<StepResult> found = teacher_forced_runs(*pack, **harness);
-  Noise noise;
-  for (size_t i = 0; i < found.size(); ++i) noise.add(found[i], expected[i]);
-  EXPECT_LE(noise.median_of_max_abs(), pack->bf16.median_of_max_abs);
-  EXPECT_LE(noise.max_abs_where_all_router_ids_agree(),
-            pack->bf16.max_abs_where_all_router_ids_agree);
-  EXPECT_LE(noise.kl_mean(), pack->bf16.kl_mean);
-  EXPECT_GE(noise.top1_agreement(), pack->bf16.top1_agreement);
-  EXPECT_LE(noise.router_flip_rate(), pack->bf16.router_flip_rate);
-  // It is bfloat16 at all: a float32 run would be a thousand times closer.
-  EXPECT_GT(noise.median_of_max_abs(), 20 * pack->fp32_logits_max_abs);
+  check_bf16_noise(*pack, teacher_forced_runs(*pack, **harness), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Packs, Bf16Goldens, ::testing::ValuesIn(pack_cases(Compute::kBf16)),

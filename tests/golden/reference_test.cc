@@ -40,7 +40,7 @@ std::vector<const KernelTable*> tables() {
 class ReferencePack : public ::testing::TestWithParam<std::string> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReferencePack);
 
-TEST_P(ReferencePack, LogitsHiddenRoutingAndGreedyTokens) {
+TEST_P(ReferencePack, Float32CloselyAndBf16WithinItsBounds) {
   const auto pack = GoldenPack::open(reference_dir() + "/models/" + GetParam());
   ASSERT_TRUE(pack.ok()) << pack.status().message();
   const auto arguments = pack_arguments(reference_dir(), GetParam());
@@ -54,6 +54,11 @@ TEST_P(ReferencePack, LogitsHiddenRoutingAndGreedyTokens) {
     const auto harness = Harness::load(weights->dir(), options);
     ASSERT_TRUE(harness.ok()) << harness.status().message();
     check_pack_in_float32(*pack, **harness);
+    options.compute = Compute::kBf16;
+    const auto bf16 = Harness::load(weights->dir(), options);
+    ASSERT_TRUE(bf16.ok()) << bf16.status().message();
+    check_bf16_noise(*pack, teacher_forced_runs(*pack, **bf16),
+                     teacher_forced_runs(*pack, **harness));
   }
 }
 
