@@ -48,7 +48,7 @@ Status Checkpoint::warm(const LoadOptions& options) const {
 Status Checkpoint::lock_in_memory(const LoadOptions& options) {
   if (state_->residence != WeightsResidence::kMapped) return {};
   if (!options.prefer_copy) {
-    const Status locked = state_->lock_mapped();
+    Status locked = state_->lock_mapped();
     if (locked.ok()) return warm(options);
     if (locked.code() != StatusCode::kResourceExhausted) return locked;
     log::info("{}; the weights are copied instead", locked.message());

@@ -31,7 +31,9 @@ class SpecList {
   }
 
  private:
-  void add(std::string name, std::vector<int64_t> shape) { add(std::move(name), c_.dtype, shape); }
+  void add(std::string name, std::vector<int64_t> shape) {
+    add(std::move(name), c_.dtype, std::move(shape));
+  }
   void add(std::string name, DType dtype, std::vector<int64_t> shape) {
     specs_.push_back({std::move(name), dtype, std::move(shape)});
   }

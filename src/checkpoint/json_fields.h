@@ -65,7 +65,7 @@ class JsonFields {
   void fail(Status status);
 
   const std::string& path() const { return path_; }
-  const Status& status() const { return status_; }
+  Status status() const { return status_; }
 
  private:
   const nlohmann::json* require(std::string_view name, std::string_view expected);

@@ -26,6 +26,7 @@ class PieceRun {
     working_ = count;
     {
       std::vector<std::jthread> workers;
+      workers.reserve(count);
       for (size_t i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
       wait_and_report();
     }

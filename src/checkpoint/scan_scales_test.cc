@@ -12,14 +12,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Scales [2, 3, 5000], all 120 but one.
+constexpr int64_t kExperts = 2;
+constexpr int64_t kRows = 3;
+constexpr int64_t kBlocks = 5000;
+constexpr int64_t kCount = kExperts * kRows * kBlocks;
+
+// Scales [2, 3, 5000], all 120 until a test spoils one.
 struct Scales {
-  std::vector<uint8_t> values = std::vector<uint8_t>(2 * 3 * 5000, 120);
+  std::vector<uint8_t> values = std::vector<uint8_t>(kCount, 120);
   TensorInfo info{.name = "down_proj_scales",
                   .dtype = DType::kU8,
-                  .shape = {2, 3, 5000},
+                  .shape = {kExperts, kRows, kBlocks},
                   .file = "shard.safetensors",
-                  .byte_size = 2 * 3 * 5000,
+                  .byte_size = kCount,
                   .file_offset = 0,
                   .bytes = std::as_bytes(std::span(values))};
 };
@@ -31,7 +36,7 @@ TEST(ScanScales, GoodScalesPass) {
 
 TEST(ScanScales, Exponent255IsFoundAndNamed) {
   Scales scales;
-  scales.values[(1 * 3 + 2) * 5000 + 4999] = 255;
+  scales.values.back() = 255;
   const auto bad = scan_mxfp4_scales(scales.info, kE8m0Nan - 1);
   ASSERT_TRUE(bad.has_value());
   EXPECT_EQ(bad->expert, 1);
@@ -57,7 +62,7 @@ TEST(ScanScales, Exponents253And254AreBadInBf16ModeAlone) {
 
 TEST(ScanScales, OneExpertAtATime) {
   Scales scales;
-  scales.values[3 * 5000] = 255;
+  scales.values[kRows * kBlocks] = 255;
   EXPECT_FALSE(scan_mxfp4_scales(scales.info, 254, 0).has_value());
   EXPECT_TRUE(scan_mxfp4_scales(scales.info, 254, 1).has_value());
 }
