@@ -38,7 +38,7 @@ Result<Enum> parse_word(std::string_view text) {
   std::string known;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == text) return static_cast<Enum>(i);
-    known += (i == 0 ? "" : ", ") + std::string(words[i]);
+    known.append(i == 0 ? "" : ", ").append(words[i]);
   }
   return invalid_argument("{}: \"{}\" is none of {}", Words<Enum>::kFlag, text, known);
 }

@@ -54,6 +54,7 @@ struct InProcessEngine::State {
   std::condition_variable finished;  // drain(): a request is gone
   std::vector<Command> inbox;
   std::map<std::string, std::shared_ptr<Handle>, std::less<>> live;
+  int ending = 0;  // requests whose last output is being delivered
   bool stopping = false;
   bool draining = false;
   EngineStats stats = empty_stats();
@@ -68,6 +69,7 @@ struct InProcessEngine::State {
   void execute(Command& command);
   void start_request(Submission& submission);
   void forget(const std::string& id, const Handle& handle);
+  void count_ended();
   void publish_stats(bool with_expert_tokens);
 };
 
@@ -140,9 +142,10 @@ void InProcessEngine::State::start_request(Submission& submission) {
   if (handle->cancelled) return;
   const std::string id = submission.request.id;
   const auto deliver = [this, handle](const RequestOutput& output) {
-    // An id is free again before its client hears of the end.
-    if (output.finish_reason != FinishReason::kNone) forget(output.id, *handle);
+    const bool last = output.finish_reason != FinishReason::kNone;
+    if (last) forget(output.id, *handle);
     if (!handle->cancelled) handle->on_output(output);
+    if (last) count_ended();
   };
   const Status status = core->add(std::move(submission.request), deliver);
   if (!status.ok()) {
@@ -154,10 +157,17 @@ void InProcessEngine::State::start_request(Submission& submission) {
   }
 }
 
+// An id is free again before its client hears of the end.
 void InProcessEngine::State::forget(const std::string& id, const Handle& handle) {
   const std::lock_guard lock(mutex);
   const auto found = live.find(id);
   if (found != live.end() && found->second.get() == &handle) live.erase(found);
+  ++ending;
+}
+
+void InProcessEngine::State::count_ended() {
+  const std::lock_guard lock(mutex);
+  --ending;
   finished.notify_all();
 }
 
@@ -224,7 +234,7 @@ bool InProcessEngine::drain(double seconds) {
   std::unique_lock lock(state_->mutex);
   state_->draining = true;
   return state_->finished.wait_for(lock, std::chrono::duration<double>(seconds),
-                                   [&] { return state_->live.empty(); });
+                                   [&] { return state_->live.empty() && state_->ending == 0; });
 }
 
 const LoadedEngine& InProcessEngine::loaded() const { return state_->loaded; }

@@ -126,7 +126,7 @@ class SocketEngineClient::Impl {
   const int wake_fd_;
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;  // state_, outstanding_ or stopping_
+  mutable std::condition_variable changed_;  // state_, outstanding_, delivering_ or stopping_
   EngineState state_ = EngineState::kLoading;
   bool stopping_ = false;
   bool draining_ = false;
@@ -138,6 +138,7 @@ class SocketEngineClient::Impl {
   double seconds_since_step_ = 0;
   std::map<std::string, std::shared_ptr<Outstanding>> outstanding_;  // by id on the wire
   std::map<std::string, std::string, std::less<>> wire_ids_;         // by the client's id
+  bool delivering_ = false;  // an output function is running
   uint64_t submitted_ = 0;
   std::string outgoing_;
 
@@ -217,7 +218,7 @@ bool SocketEngineClient::Impl::drain(double seconds) {
     std::unique_lock lock(mutex_);
     draining_ = true;
     all_done = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                                 [&] { return outstanding_.empty(); });
+                                 [&] { return outstanding_.empty() && !delivering_; });
   }
   fail_outstanding(error(StatusCode::kUnavailable, "the server is shutting down"));
   return all_done;
@@ -410,11 +411,14 @@ void SocketEngineClient::Impl::deliver(RequestOutput& output) {
     if (output.finish_reason != FinishReason::kNone) {
       outstanding_.erase(found);
       wire_ids_.erase(request->client_id);
-      changed_.notify_all();
     }
+    delivering_ = true;
   }
   output.id = request->client_id;
   request->on_output(output);
+  const std::lock_guard lock(mutex_);
+  delivering_ = false;
+  changed_.notify_all();
 }
 
 void SocketEngineClient::Impl::fail_outstanding(const Status& status) {

@@ -1,0 +1,52 @@
+// No heap allocation in a decode step after warm-up: this program counts them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "engine/engine_core.h"
+#include "engine/testing/small_engine.h"
+
+namespace {
+std::atomic<int64_t> g_allocations = 0;
+
+void* counted(std::size_t bytes) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace rota {
+namespace {
+
+TEST(DecodeStep, DoesNotAllocate) {
+  const auto loaded = testing::small_engine("gptoss-mxfp4-h160");
+  const auto core = EngineCore::make(*loaded).value();
+  const auto ignore = [](const RequestOutput&) {};
+  for (int32_t i = 0; i < 4; ++i) {
+    EngineRequest request = testing::request_of({1, 2, 3, i}, 300, i % 2 == 0 ? 0.0 : 0.8);
+    request.sampling.seed = i;
+    if (i == 3) request.sampling.top_p = 0.9;
+    if (i == 1) request.sampling.frequency_penalty = 0.5;
+    ASSERT_TRUE(core->add(request, ignore).ok());
+  }
+  for (int step = 0; step < 10; ++step) core->step();
+  const int64_t before = g_allocations;
+  EXPECT_GT(before, 0);  // they are counted at all
+  // Across several blocks: new pages, full blocks that enter the prefix cache, a window that moves.
+  for (int step = 0; step < 250; ++step) core->step();
+  EXPECT_EQ(g_allocations - before, 0);
+  EXPECT_TRUE(core->has_work());
+}
+
+}  // namespace
+}  // namespace rota

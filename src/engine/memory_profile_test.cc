@@ -1,0 +1,108 @@
+#include "engine/memory_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rota {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kPage = 1000000;
+
+KvSpec spec_of(std::vector<int64_t> windows) {
+  KvSpec spec;
+  for (const int64_t window : windows) spec.groups.push_back({.window = window, .layers = {0}});
+  spec.page_bytes = Bytes{kPage};
+  return spec;
+}
+
+MemoryProfile profile_of(const KvSpec& spec) {
+  MemoryProfile profile;
+  profile.spec = &spec;
+  profile.available_bytes = 1000 * kPage;
+  profile.weight_bytes = 500 * kPage;
+  profile.workspace_bytes = 100 * kPage;
+  profile.max_num_seqs = 64;
+  profile.model_max_len = 4096;
+  profile.max_chunk_tokens = 512;
+  return profile;
+}
+
+TEST(KvBudget, IsWhatWeightsAndWorkspaceLeave) {
+  const KvSpec spec = spec_of({0});
+  const KvBudget budget = plan_kv_budget(profile_of(spec)).value();
+  EXPECT_EQ(budget.pages, 300);  // 0.9 * 1000 - 500 - 100
+  EXPECT_EQ(budget.bytes, 300 * kPage);
+  EXPECT_EQ(budget.max_model_len, 4096);
+  EXPECT_EQ(budget.max_sequence_tokens, 300 * 64);
+  EXPECT_EQ(budget.tokens, 300 * 64);
+  EXPECT_TRUE(budget.note.empty());
+}
+
+TEST(KvBudget, ModelLengthIsLoweredToWhatFits) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.model_max_len = 131072;
+  const KvBudget budget = plan_kv_budget(profile).value();
+  EXPECT_EQ(budget.max_model_len, 300 * 64);
+  EXPECT_THAT(budget.note, HasSubstr("lowered from 131072 to 19200"));
+}
+
+TEST(KvBudget, AnExplicitLengthThatDoesNotFitIsAnErrorWithAWayOut) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.wanted_max_len = 20000;
+  const Status status = plan_kv_budget(profile).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("--max-model-len 19200 or less"));
+}
+
+TEST(KvBudget, NoRoomAtAllIsAnError) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.weights_can_be_paged = false;
+  profile.weight_bytes = 2000 * kPage;
+  EXPECT_FALSE(plan_kv_budget(profile).ok());
+}
+
+TEST(KvBudget, MappedWeightsBeyondTheMemoryLeaveAShareAndAWarning) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.weight_bytes = 2000 * kPage;
+  const KvBudget budget = plan_kv_budget(profile).value();
+  EXPECT_EQ(budget.pages, 90);
+  EXPECT_THAT(budget.note, HasSubstr("wait for the disk"));
+}
+
+TEST(KvBudget, ExplicitBytesWin) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.kv_cache_memory_bytes = 70 * kPage + 5;
+  EXPECT_EQ(plan_kv_budget(profile)->pages, 70);
+}
+
+TEST(KvBudget, NoMoreThanAllSequencesCanUse) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.max_num_seqs = 2;
+  profile.model_max_len = 1024;
+  EXPECT_EQ(plan_kv_budget(profile)->pages, 2 * 16 + 9);
+}
+
+TEST(KvBudget, WindowsDoNotGrow) {
+  const KvSpec spec = spec_of({0, 128});
+  EXPECT_EQ(pages_for_sequence(spec, 64), 2);
+  EXPECT_EQ(pages_for_sequence(spec, 65), 4);
+  EXPECT_EQ(pages_for_sequence(spec, 6400), 100 + 3);
+  EXPECT_EQ(longest_sequence(spec, 103), 6400);
+  EXPECT_EQ(longest_sequence(spec, 1), 0);
+  for (int64_t pages = 0; pages < 50; ++pages) {
+    const int64_t longest = longest_sequence(spec, pages);
+    EXPECT_LE(pages_for_sequence(spec, longest), pages);
+    EXPECT_GT(pages_for_sequence(spec, longest + 1), pages);
+  }
+}
+
+}  // namespace
+}  // namespace rota
