@@ -4,6 +4,7 @@
 
 #include "text/ffi.h"
 #include "text/read_file.h"
+#include "text/template_worker.h"
 
 namespace rota {
 namespace {
@@ -12,6 +13,8 @@ constexpr size_t kMaxConfigBytes = size_t{64} << 20;
 // Fuel is an instruction, or 64 bytes of data made: enough for a template that goes through all messages
 // a few times, and never more than 1 GiB.
 constexpr uint64_t kBaseFuel = 2'000'000, kFuelForAByte = 4, kMaxFuel = 16'000'000;
+constexpr size_t kMaxIdle = 2;  // processes kept for the next request
+constexpr std::string_view kTooMuch = "needs too much time or memory";
 
 // The members that a file gives; an empty object where there is no such file.
 Result<OrderedJson> read_config(const std::filesystem::path& path) {
@@ -70,36 +73,68 @@ OrderedJson special_tokens_of(const OrderedJson& config) {
 
 }  // namespace
 
-Template::Template(RotaTemplate* handle, std::string source, std::string name)
-    : handle_(handle), source_(std::move(source)), name_(std::move(name)) {}
+Template::Template(std::string source, std::string name)
+    : source_(std::move(source)), name_(std::move(name)) {}
 
-Template::~Template() { rota_template_free(handle_); }
+Template::~Template() = default;
 
 Result<std::unique_ptr<Template>> Template::compile(std::string source, std::string name) {
-  RotaTemplate* handle = nullptr;
-  RotaBuffer message{};
-  const RotaTextCode code = rota_template_compile(ffi::view(source), &handle, &message);
-  if (code != kRotaTextOk) return ffi::failure(code, name + ": chat template", message);
-  return std::unique_ptr<Template>(new Template(handle, std::move(source), std::move(name)));
+  std::unique_ptr<Template> out(new Template(std::move(source), std::move(name)));
+  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<TemplateWorker> worker, out->new_worker());
+  out->give_back(std::move(worker));
+  return out;
+}
+
+// Null: there is none.
+std::unique_ptr<TemplateWorker> Template::idle_worker() const {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return nullptr;
+  std::unique_ptr<TemplateWorker> worker = std::move(idle_.back());
+  idle_.pop_back();
+  return worker;
+}
+
+Result<std::unique_ptr<TemplateWorker>> Template::new_worker() const {
+  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<TemplateWorker> worker, TemplateWorker::start());
+  const std::optional<TemplateReply> reply = worker->compile(source_);
+  if (!reply) {
+    return error(StatusCode::kDataLoss, "{}: chat template: {} to read", name_, kTooMuch);
+  }
+  if (reply->code == kRotaTextOk) return worker;
+  return ffi::failure(reply->code, name_ + ": chat template", reply->text);
+}
+
+void Template::give_back(std::unique_ptr<TemplateWorker> worker) const {
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(worker));
 }
 
 Result<std::string> Template::render(const OrderedJson& variables, int64_t unix_seconds,
                                      const TextMarkers& markers, Limits limits) const {
-  const std::string json = variables.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  if (limits.fuel == 0) {
-    limits.fuel = std::min<uint64_t>(kBaseFuel + kFuelForAByte * json.size(), kMaxFuel);
+  TemplateRequest request{
+      .variables = variables.dump(-1, ' ', false, OrderedJson::error_handler_t::replace),
+      .fuel = limits.fuel,
+      .max_output = limits.max_output,
+      .unix_seconds = unix_seconds,
+      .markers = markers};
+  if (request.fuel == 0) {
+    request.fuel =
+        std::min<uint64_t>(kBaseFuel + kFuelForAByte * request.variables.size(), kMaxFuel);
   }
-  const std::vector<uint32_t> originals(markers.originals.begin(), markers.originals.end());
-  const RotaRenderOptions options{limits.fuel,
-                                  limits.max_output,
-                                  unix_seconds,
-                                  {markers.first, originals.data(), originals.size()}};
-  RotaBuffer text{};
-  RotaBuffer message{};
-  const RotaTextCode code =
-      rota_template_render(handle_, ffi::view(json), &options, &text, &message);
-  if (code != kRotaTextOk) return ffi::failure(code, "messages: the chat template", message);
-  return ffi::take(text);
+  std::unique_ptr<TemplateWorker> worker = idle_worker();
+  std::optional<TemplateReply> reply;
+  if (worker != nullptr) reply = worker->render(request);
+  if (!reply && (worker == nullptr || !worker->died_of_template())) {
+    // None was idle, or that one was killed meanwhile.
+    ROTA_ASSIGN_OR_RETURN(worker, new_worker());
+    reply = worker->render(request);
+  }
+  if (!reply) return invalid_argument("messages: the chat template {}", kTooMuch);
+  give_back(std::move(worker));
+  if (reply->code != kRotaTextOk) {
+    return ffi::failure(reply->code, "messages: the chat template", reply->text);
+  }
+  return std::move(reply->text);
 }
 
 Result<ChatTemplates> ChatTemplates::load(const std::filesystem::path& model_dir) {

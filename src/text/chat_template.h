@@ -1,7 +1,8 @@
 // The checkpoint's chat template (Jinja), as transformers would render it, and bounded.
 //
 // Contract: rendering cannot run on, blow up memory or crash, whatever the template says: time and data
-// are paid for with fuel, recursion and output are limited. Example:
+// are paid for with fuel, recursion and output are limited, and what escapes these ends in the process
+// that the template runs in (template_worker.h). Example:
 //   ROTA_ASSIGN_OR_RETURN(auto loaded, ChatTemplate::load(model_dir));
 //   ROTA_ASSIGN_OR_RETURN(std::string text, loaded->render({{"messages", messages}}, {}));
 #pragma once
@@ -10,19 +11,22 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
-struct RotaTemplate;  // the other side of the C ABI
-
 namespace rota {
 
-// One compiled template. Thread-safe.
+class TemplateWorker;
+
+// One template, and the processes that hold it compiled. Thread-safe: calls at the same time have a
+// process each.
 class Template {
  public:
   struct Limits {
@@ -43,11 +47,15 @@ class Template {
   const std::string& source() const { return source_; }
 
  private:
-  Template(RotaTemplate* handle, std::string source, std::string name);
+  Template(std::string source, std::string name);
+  std::unique_ptr<TemplateWorker> idle_worker() const;
+  Result<std::unique_ptr<TemplateWorker>> new_worker() const;
+  void give_back(std::unique_ptr<TemplateWorker> worker) const;
 
-  RotaTemplate* handle_;
   std::string source_;
   std::string name_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<TemplateWorker>> idle_;
 };
 
 // The templates of a model folder and the variables that come with them.

@@ -55,9 +55,9 @@ std::shared_ptr<const Tokenizer> byte_tokenizer() {
   for (int byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
     const int c = printable ? byte : unprintable++;
-    std::string name(1, static_cast<char>(c));
-    if (c >= 0x80)
-      name = {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3F))};
+    std::string name;
+    if (c >= 0x80) name += static_cast<char>(0xC0 | (c >> 6));
+    name += static_cast<char>(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
     vocab[name] = byte;
   }
   OrderedJson added = OrderedJson::array();

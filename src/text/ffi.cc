@@ -4,8 +4,7 @@
 
 namespace rota::ffi {
 
-Status failure(RotaTextCode code, std::string_view what, RotaBuffer error) {
-  const std::string message = take(error);
+Status failure(RotaTextCode code, std::string_view what, std::string_view message) {
   switch (code) {
     case kRotaTextInvalid:
       return rota::error(StatusCode::kInvalidArgument, "{}: {}", what, message);

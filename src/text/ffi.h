@@ -19,6 +19,6 @@ inline std::string take(RotaBuffer buffer) {
 }
 
 // "WHAT: message" for a call that failed.
-Status failure(RotaTextCode code, std::string_view what, RotaBuffer error);
+Status failure(RotaTextCode code, std::string_view what, std::string_view message);
 
 }  // namespace rota::ffi

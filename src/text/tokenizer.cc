@@ -21,7 +21,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view j
   RotaTokenizer* handle = nullptr;
   RotaBuffer message{};
   const RotaTextCode code = rota_tokenizer_load(ffi::view(json), &handle, &message);
-  if (code != kRotaTextOk) return ffi::failure(code, name, message);
+  if (code != kRotaTextOk) return ffi::failure(code, name, ffi::take(message));
   return std::shared_ptr<const Tokenizer>(new Tokenizer(handle));
 }
 
@@ -107,7 +107,7 @@ Result<std::vector<int32_t>> Tokenizer::encode_with(std::string_view text, int h
   RotaBuffer message{};
   const RotaTextCode code =
       rota_tokenizer_encode(handle_, ffi::view(text), &options, &ids, &message);
-  if (code != kRotaTextOk) return ffi::failure(code, "tokenizer", message);
+  if (code != kRotaTextOk) return ffi::failure(code, "tokenizer", ffi::take(message));
   std::vector<int32_t> out(ids.data, ids.data + ids.size);
   rota_text_free_ids(ids);
   return out;

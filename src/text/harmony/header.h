@@ -23,8 +23,8 @@ struct Header {
 
 // What stood between <|start|> (or the end of the message before) and <|message|>.
 struct HeaderText {
-  std::string before;        // in front of <|channel|>
-  std::string after;         // behind it; <|constrain|> by name
+  std::string before = {};   // in front of <|channel|>
+  std::string after = {};    // behind it; <|constrain|> by name
   bool has_channel = false;  // there was a <|channel|>
   bool has_role = false;     // `before` begins with the role: there was a <|start|>
   bool complete = true;      // <|message|> follows

@@ -1,5 +1,7 @@
 #include "text/harmony/typescript.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace rota::harmony {
@@ -36,7 +38,7 @@ std::string default_note(const OrderedJson& schema) {
   if (value == nullptr) return "";
   if (!value->is_string()) return "default: " + compact(*value);
   const auto& text = value->get_ref<const std::string&>();
-  return is_enum(schema) ? "default: " + text : "default: \"" + text + "\"";
+  return fmt::format(is_enum(schema) ? "default: {}" : "default: \"{}\"", text);
 }
 
 std::string nullable_type(const OrderedJson& schema, const std::string& indent) {
@@ -59,7 +61,7 @@ std::string string_type(const OrderedJson& schema) {
     for (const OrderedJson& value : *list_member(schema, "enum")) {
       if (!value.is_string()) continue;
       if (!out.empty()) out += " | ";
-      out += "\"" + value.get<std::string>() + "\"";
+      out += fmt::format("\"{}\"", value.get_ref<const std::string&>());
     }
   }
   return out.empty() ? "string" : out;
@@ -81,8 +83,8 @@ std::string one_of_property(const std::string& head, const OrderedJson& schema,
     out += indent + " | " + nullable_type(variant, indent + "   ");
     std::string notes;
     const std::string* own = text_member(variant, "description");
-    const bool repeats = own != nullptr && description != nullptr && *own == *description;
-    if (own != nullptr && (!repeats || (is_first && same_as_first))) add_note(notes, *own);
+    const bool repeats = description != nullptr && (is_first || (own && *own == *description));
+    if (own != nullptr && !repeats) add_note(notes, *own);
     add_note(notes, default_note(variant));
     out += notes + "\n";
     is_first = false;

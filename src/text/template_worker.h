@@ -1,0 +1,68 @@
+// Runs a chat template in a process of its own.
+//
+// Why: fuel bounds what a template executes, but not what the interpreter does with the values that it
+// made: comparing, printing or dropping deep, cyclic or shared structures overflows the stack or takes
+// exponential time. In a worker such a template costs one process, and the caller an error. The worker is
+// this program again (/proc/self/exe): a constructor in template_worker.cc takes over before main().
+//
+// Contract: a worker holds one template and serves one call at a time; it has kCpuSeconds for each and
+// kMemoryBytes in all, and ends with its parent. Example:
+//   ROTA_ASSIGN_OR_RETURN(auto worker, TemplateWorker::start());
+//   std::optional<TemplateReply> reply = worker->compile(source);  // nothing: the worker died of it
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "text/rust/rota_text.h"
+#include "text/tokenizer.h"
+
+namespace rota {
+
+struct TemplateRequest {
+  std::string variables;  // a JSON object
+  uint64_t fuel = 0;
+  uint64_t max_output = 0;
+  int64_t unix_seconds = 0;
+  TextMarkers markers;
+};
+
+// What the template library said: the text, or the message of an error.
+struct TemplateReply {
+  RotaTextCode code = kRotaTextOk;
+  std::string text;
+};
+
+class TemplateWorker {
+ public:
+  static constexpr unsigned kCpuSeconds = 5;
+  static constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
+
+  // kIo: no process or socket to be had.
+  static Result<std::unique_ptr<TemplateWorker>> start();
+  ~TemplateWorker();
+  TemplateWorker(const TemplateWorker&) = delete;
+  TemplateWorker& operator=(const TemplateWorker&) = delete;
+
+  // Nothing: the worker is dead.
+  std::optional<TemplateReply> compile(std::string_view source);
+  std::optional<TemplateReply> render(const TemplateRequest& request);
+  // After nothing came back: true if the template did it, false if somebody killed the worker.
+  bool died_of_template();
+
+ private:
+  TemplateWorker(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
+  std::optional<TemplateReply> call(std::string_view message);
+  int wait();
+
+  pid_t pid_;  // -1: waited for
+  int socket_;
+};
+
+}  // namespace rota
