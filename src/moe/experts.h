@@ -86,7 +86,7 @@ class ExpertsBackend {
   // How wide a row comes out when rows of width `in` go in (R4).
   virtual Extent output(const MoeConfig& config, Extent in) const = 0;
   // The kernels that it uses where `best` are the ISA's.
-  virtual const KernelTable& kernels(const KernelTable& best) const = 0;
+  virtual const KernelTable* kernels(const KernelTable* best) const = 0;
 
   virtual Bytes workspace_bytes(const ExpertsSizing& sizing) const = 0;
   virtual Result<ExpertsOutput> run(const ExpertsRun& run) const = 0;

@@ -28,7 +28,7 @@ class WidthsOnly final : public ExpertsBackend {
   Extent output(const MoeConfig&, Extent in) const override {
     return Extent::rounded_up(in.logical(), output_alignment_);
   }
-  const KernelTable& kernels(const KernelTable& best) const override { return best; }
+  const KernelTable* kernels(const KernelTable* best) const override { return best; }
   Bytes workspace_bytes(const ExpertsSizing&) const override { return {0}; }
   Result<ExpertsOutput> run(const ExpertsRun&) const override {
     return error(StatusCode::kUnsupported, "has widths only");

@@ -24,7 +24,7 @@ class CpuBf16 final : public GroupedExperts {
   // The kernels take any width.
   ExpertsAlignment alignment(const MoeConfig&) const override { return {}; }
 
-  const KernelTable& kernels(const KernelTable& best) const override { return best; }
+  const KernelTable* kernels(const KernelTable* best) const override { return best; }
 };
 
 }  // namespace

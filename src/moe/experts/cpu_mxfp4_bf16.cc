@@ -27,7 +27,7 @@ class CpuMxfp4Bf16 final : public GroupedExperts {
     return {.hidden = kMxfp4BlockElements, .intermediate = kMxfp4BlockElements};
   }
 
-  const KernelTable& kernels(const KernelTable& best) const override { return best; }
+  const KernelTable* kernels(const KernelTable* best) const override { return best; }
 };
 
 }  // namespace

@@ -279,11 +279,11 @@ class GroupedRun {
 Extent GroupedExperts::output(const MoeConfig&, Extent in) const { return in; }
 
 Bytes GroupedExperts::workspace_bytes(const ExpertsSizing& sizing) const {
-  return {Layout(sizing, kernels(*sizing.kernels)).total};
+  return {Layout(sizing, *kernels(sizing.kernels)).total};
 }
 
 Result<ExpertsOutput> GroupedExperts::run(const ExpertsRun& run) const {
-  return GroupedRun(run, kernels(*run.sizing->kernels))();
+  return GroupedRun(run, *kernels(run.sizing->kernels))();
 }
 
 }  // namespace rota

@@ -24,8 +24,8 @@ class Ref final : public GroupedExperts {
     return {.hidden = kMxfp4BlockElements, .intermediate = kMxfp4BlockElements};
   }
 
-  const KernelTable& kernels(const KernelTable&) const override {
-    return kernels_for(Isa::kRef, CpuFeatures{});
+  const KernelTable* kernels(const KernelTable*) const override {
+    return &kernels_for(Isa::kRef, CpuFeatures{});
   }
 };
 
