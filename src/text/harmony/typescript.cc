@@ -38,7 +38,7 @@ std::string default_note(const OrderedJson& schema) {
   if (value == nullptr) return "";
   if (!value->is_string()) return "default: " + compact(*value);
   const auto& text = value->get_ref<const std::string&>();
-  return fmt::format(is_enum(schema) ? "default: {}" : "default: \"{}\"", text);
+  return is_enum(schema) ? fmt::format("default: {}", text) : fmt::format("default: \"{}\"", text);
 }
 
 std::string nullable_type(const OrderedJson& schema, const std::string& indent) {
