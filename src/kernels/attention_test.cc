@@ -120,7 +120,7 @@ TEST_P(Attention, MatchesRef) {
     const AttendOptions options{.window = window,
                                 .sinks = random.integer(0, 1) == 1 ? sinks.data() : nullptr};
     expect_close(run_whole(kernels(), prompt, options), run_whole(ref_kernels(), prompt, options),
-                 1e-5, 3e-6,
+                 1e-5, 1e-5,  // q.k in float32 is off by a few 1e-6 at 96 products of deviation 2
                  std::to_string(tokens) + " tokens, head_dim " + std::to_string(head_dim) +
                      ", group " + std::to_string(group) + ", window " + std::to_string(window));
   }
