@@ -163,7 +163,7 @@ Result<EngineOptions> engine_options_from_json(const nlohmann::json& json) {
     ++read;
     status = read_member(*found, key, member);
   });
-  ROTA_RETURN_IF_ERROR(status);
+  if (!status.ok()) return status;
   if (read != json.size()) {
     return invalid_argument(
         "engine options: {} of {} members are unknown: another build wrote them",

@@ -67,7 +67,8 @@ std::vector<double> reference_distribution(const std::vector<float>& row,
   for (double& value : p) value = value >= params.min_p * best ? value : 0;
   std::vector<size_t> order(p.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; });
   if (params.top_k > 0) {
     for (size_t i = static_cast<size_t>(params.top_k); i < order.size(); ++i) p[order[i]] = 0;
   }
@@ -279,7 +280,7 @@ TEST(Sampler, NonFiniteLogitsAreAnErrorThatNamesThePosition) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
-    for (const size_t where : {0, 500, 999}) {
+    for (const size_t where : {size_t{0}, size_t{500}, size_t{999}}) {
       std::vector<float> row = random_row(1000, 1);
       row[where] = bad;
       const Draw draw;
@@ -295,7 +296,7 @@ TEST(Logprobs, AreOfTheRawRowWithRanks) {
   const std::vector<double> p = softmax(row, 1.0);
   std::vector<size_t> order(row.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
   Draw draw{.params = {.temperature = 0.7, .repetition_penalty = 3.0, .logprobs = 5}};
   draw.params.logit_bias = {{static_cast<int32_t>(order[300]), 100.0}};  // forces an unlikely one
   Sampler sampler(500, 1);

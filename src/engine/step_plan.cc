@@ -4,7 +4,7 @@
 
 namespace rota {
 
-StepPlan::StepPlan(const StepPlanLimits& limits) : kv_groups_(limits.kv_groups) {
+StepPlan::StepPlan(const StepPlanLimits& limits) {
   token_ids_.reserve(static_cast<size_t>(limits.max_tokens));
   chunks_.reserve(static_cast<size_t>(limits.max_sequences));
   tables_.reserve(static_cast<size_t>(limits.max_sequences * limits.kv_groups));

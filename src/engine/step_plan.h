@@ -43,7 +43,6 @@ class StepPlan {
   void add_chunk(const Chunk& chunk);
   void use_row(const Chunk& chunk, int64_t position, bool samples);
 
-  int64_t kv_groups_;
   std::vector<int32_t> token_ids_;
   std::vector<SequenceChunk> chunks_;
   std::vector<std::span<const int32_t>> tables_;  // [chunks * groups]

@@ -67,7 +67,7 @@ TEST(TextStream, TheSameTextStreamedAndNot) {
        {std::vector<std::string>{}, {"User:"}, {"🙂 and"}, {"o on,", "on, U"}, {"never there"}}) {
     const Streamed whole =
         stream(outputs_of(ids, ids.size(), FinishReason::kLength), {.stop = stop});
-    for (const size_t step : {1, 2, 5}) {
+    for (const size_t step : {size_t{1}, size_t{2}, size_t{5}}) {
       const Streamed pieces = stream(outputs_of(ids, step, FinishReason::kLength), {.stop = stop});
       EXPECT_EQ(pieces.text, whole.text);
       EXPECT_EQ(pieces.last.finish_reason, whole.last.finish_reason);
