@@ -34,6 +34,7 @@ TEST(Buffer, MovesAndReleases) {
   std::byte* data = first.data();
   Buffer second = std::move(first);
   EXPECT_EQ(second.data(), data);
+  // NOLINTNEXTLINE(bugprone-use-after-move,clang-analyzer-cplusplus.Move): a moved-from buffer is empty, by contract
   EXPECT_EQ(first.data(), nullptr);
   EXPECT_EQ(first.size(), 0u);
   second = *Buffer::allocate(200, Fill::kZero);

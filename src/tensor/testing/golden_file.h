@@ -50,6 +50,7 @@ class GoldenFile {
   bool has(const std::string& name) const { return tensors_.count(name) != 0; }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
+    out.reserve(tensors_.size());
     for (const auto& [name, tensor] : tensors_) out.push_back(name);
     return out;
   }
