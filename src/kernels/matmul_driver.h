@@ -96,6 +96,7 @@ class MatmulDriver {
     const bool overhangs = k + count > weights_.in.padded();
     for (int64_t r = 0; r < rows; ++r) {
       std::byte* copy = panel_ + r * kKBlock * Tile::kElementBytes;
+      prefetch_row(first_row + r + kRowBlock, k, count);
       if (is_mxfp4_) {
         if (!Tile::kDecodesInTile) decode_row(first_row + r, k, count, copy);
         row_[r] = copy;
@@ -112,6 +113,17 @@ class MatmulDriver {
       }
     }
     for (int64_t r = rows; r < round_up(rows, Tile::kRows); ++r) row_[r] = row_[rows - 1];
+  }
+
+  // Into L2: the same piece of the row that takes this one's place in the next row block.
+  void prefetch_row(int64_t n, int64_t k, int64_t count) const {
+    const int64_t block =
+        is_mxfp4_ ? kMxfp4BlockBytes.count : kMxfp4BlockElements * Tile::kElementBytes;
+    const std::byte* from =
+        weights_.data + n * weights_.row_stride.count + k / kMxfp4BlockElements * block;
+    for (int64_t i = 0; i < count / kMxfp4BlockElements * block; i += 64) {
+      __builtin_prefetch(from + i, 0, 2);
+    }
   }
 
   void decode_row([[maybe_unused]] int64_t n, [[maybe_unused]] int64_t k,

@@ -23,12 +23,13 @@ void matmul(const MatmulArgs& args) {
               "matmul needs more scratch");
   ROTA_DCHECK(args.input.layout.kind == input_layout(weights, args.input.compute).kind,
               "the input was prepared for another weight format");
-  const bool alone = args.input.tokens == 1;
+  if (args.input.tokens == 0) return;
   if (weights.order == WeightOrder::kInOut) return multiply_in_out(args);
   if (weights.format == WeightFormat::kFloat32) return multiply_many_floats(args);
-  if (!alone) return multiply_many_words(args);
-  if (weights.format == WeightFormat::kMxfp4) return multiply_one_mxfp4(args);
-  multiply_one_bf16(args);
+  const bool mxfp4 = weights.format == WeightFormat::kMxfp4;
+  const int64_t few = mxfp4 ? kFewTokensMxfp4 : kFewTokensBf16;
+  if (args.input.tokens > few) return multiply_many_words(args);
+  multiply_few_words(args);
 }
 
 }  // namespace rota::avx2

@@ -20,9 +20,10 @@ enum InputKind : int {
 // Elements to which every kind's input is filled up with zeros.
 inline constexpr int64_t kInputStep = 64;
 
-// One token (input.tokens == 1), order kOutIn.
-void multiply_one_bf16(const MatmulArgs& args);
-void multiply_one_mxfp4(const MatmulArgs& args);
+// BF16 and MXFP4 of order kOutIn, one to so many tokens.
+inline constexpr int64_t kFewTokensBf16 = 3;
+inline constexpr int64_t kFewTokensMxfp4 = 2;
+void multiply_few_words(const MatmulArgs& args);
 
 // Any number of tokens, order kOutIn.
 void multiply_many_words(const MatmulArgs& args);  // BF16, MXFP4
