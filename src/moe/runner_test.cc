@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -23,7 +23,7 @@ using testing::random_rows;
 ::testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " != " << b.size();
   for (size_t i = 0; i < a.size(); ++i) {
-    if (!(a[i] == b[i]) || std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+    if (!(a[i] == b[i]) || std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) {
       return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " != " << b[i];
     }
   }

@@ -165,8 +165,7 @@ class Scales : public ::testing::Test {
  protected:
   Scales() : model_(testing::golden_model("gptoss-mxfp4-h160")) {}
 
-  // Sets one scale byte in a private copy of the file's pages? The map is read-only: so a copy of
-  // all tensors is written to a folder of its own.
+  // The result of looking at `expert`, one of whose scales is `value` in a copy of the file.
   Status verify_with(uint8_t value, Compute compute, int64_t expert) {
     std::vector<std::pair<TensorSpec, std::string>> tensors;
     for (const TensorInfo& tensor : model_.checkpoint.tensors()) {
@@ -176,7 +175,7 @@ class Scales : public ::testing::Test {
         bytes[static_cast<size_t>(expert * one + 2 * tensor.shape[2] + 1)] =
             static_cast<char>(value);
       }
-      tensors.push_back({{tensor.name, tensor.dtype, tensor.shape}, std::move(bytes)});
+      tensors.emplace_back(TensorSpec{tensor.name, tensor.dtype, tensor.shape}, std::move(bytes));
     }
     write_folder(tensors);
     auto checkpoint = Checkpoint::open(folder_.path());
