@@ -6,8 +6,9 @@
 //   kElementBytes           of a weight as the tile reads it: 2 (BF16 words) or 4
 //   kInputBytes             of an element of prepared input
 //   kDecodeStep             elements of K that MXFP4 is decoded by
-//   kDecodesInTile          MXFP4: decoding_tile() decodes, multiplies and fills the panel at once;
-//                           otherwise decode_mxfp4(codes, scales, blocks, words) fills it before
+//   decode_mxfp4(codes, scales, blocks, words)      fills a row of the panel
+//   kDecodesInTile          decoding_tile() decodes, multiplies and fills the panel at once, for the
+//                           first group of tokens and whole tiles
 //   tile<T>(rows, x, x_stride, steps, acc, fresh)   acc [T][kRows] += over `steps` vectors
 //   reduce(acc, out)        out [kRows] = each vector's lanes added in the ISA's fixed tree
 //
@@ -26,11 +27,12 @@
 namespace rota {
 namespace {
 
-// The blocks of a tile's rows from some k on.
-template <int kRows>
+// A tile's rows of MXFP4 from some k on: row r's blocks begin at codes + r * code_stride.
 struct Mxfp4Rows {
-  const uint8_t* codes[kRows];
-  const uint8_t* scales[kRows];
+  const uint8_t* codes;
+  int64_t code_stride;
+  const uint8_t* scales;
+  int64_t scale_stride;
 };
 
 template <class Tile>
@@ -73,9 +75,9 @@ class MatmulDriver {
       find_rows(first_row, rows, k, count);
       for (int64_t t = 0; t < tokens_;) {
         const int64_t group = next_group(tokens_ - t);
-        const bool decode = Tile::kDecodesInTile && is_mxfp4_ && t == 0;
         for (int64_t r = 0; r < rows; r += Tile::kRows) {
           const TilePlace place{.first_row = first_row, .row = r, .token = t, .k = k};
+          const bool decode = is_mxfp4_ && t == 0 && decodes_in_tile(rows, r);
           run_tile<Tile::kTokens>(place, group, count / Tile::kStep, decode);
         }
         t += group;
@@ -90,6 +92,11 @@ class MatmulDriver {
     return std::min<int64_t>(left, Tile::kTokens);
   }
 
+  // Whole tiles only: a tile's rows are a stride apart then.
+  static bool decodes_in_tile(int64_t rows, int64_t r) {
+    return Tile::kDecodesInTile && round_up(r + 1, Tile::kRows) <= rows;
+  }
+
   // Points row_ at `count` elements from k on of each row: where they lie, or in the panel. Rows
   // that fill up the last tile repeat the last one; their results are dropped.
   void find_rows(int64_t first_row, int64_t rows, int64_t k, int64_t count) {
@@ -98,7 +105,7 @@ class MatmulDriver {
       std::byte* copy = panel_ + r * kKBlock * Tile::kElementBytes;
       prefetch_row(first_row + r + kRowBlock, k, count);
       if (is_mxfp4_) {
-        if (!Tile::kDecodesInTile) decode_row(first_row + r, k, count, copy);
+        if (!decodes_in_tile(rows, r)) decode_row(first_row + r, k, count, copy);
         row_[r] = copy;
         continue;
       }
@@ -126,17 +133,13 @@ class MatmulDriver {
     }
   }
 
-  void decode_row([[maybe_unused]] int64_t n, [[maybe_unused]] int64_t k,
-                  [[maybe_unused]] int64_t count, [[maybe_unused]] std::byte* words) {
-    if constexpr (Tile::kElementBytes == 2 && !Tile::kDecodesInTile) {
-      const int64_t first = k / kMxfp4BlockElements;
-      const int64_t end =
-          round_up(std::min(k + count, weights_.in.logical()), kMxfp4BlockElements) /
-          kMxfp4BlockElements;
-      const auto* codes = reinterpret_cast<const uint8_t*>(weights_.data) +
-                          n * weights_.row_stride.count + first * kMxfp4BlockBytes.count;
-      const uint8_t* scales = weights_.scales + n * weights_.scale_stride.count + first;
-      Tile::decode_mxfp4(codes, scales, end - first, words);
+  void decode_row(int64_t n, int64_t k, int64_t count, std::byte* words) {
+    if constexpr (Tile::kElementBytes == 2) {
+      const int64_t end = std::min(k + count, round_up(weights_.in.logical(), kMxfp4BlockElements));
+      const Mxfp4Rows row = mxfp4_rows(n, k);
+      Tile::decode_mxfp4(row.codes, row.scales, (end - k) / kMxfp4BlockElements, words);
+    } else {
+      (void)n, (void)k, (void)count, (void)words;
     }
   }
 
@@ -160,23 +163,22 @@ class MatmulDriver {
     if constexpr (Tile::kDecodesInTile) {
       if (decode) {
         constexpr int64_t kPanelStride = kKBlock * Tile::kElementBytes;
-        return Tile::template decoding_tile<kGroup>(mxfp4_rows(at), panel_ + at.row * kPanelStride,
-                                                    kPanelStride, x, stride, steps, acc, at.k == 0);
+        return Tile::template decoding_tile<kGroup>(mxfp4_rows(at.first_row + at.row, at.k),
+                                                    panel_ + at.row * kPanelStride, x, stride,
+                                                    steps, acc, at.k == 0);
       }
     }
     Tile::template tile<kGroup>(row_ + at.row, x, stride, steps, acc, at.k == 0);
   }
 
-  Mxfp4Rows<Tile::kRows> mxfp4_rows(const TilePlace& at) const {
-    Mxfp4Rows<Tile::kRows> rows;
-    for (int64_t r = 0; r < Tile::kRows; ++r) {
-      const int64_t n = std::min(at.first_row + at.row + r, args_.end_column - 1);
-      const int64_t block = at.k / kMxfp4BlockElements;
-      rows.codes[r] = reinterpret_cast<const uint8_t*>(weights_.data) +
-                      n * weights_.row_stride.count + block * kMxfp4BlockBytes.count;
-      rows.scales[r] = weights_.scales + n * weights_.scale_stride.count + block;
-    }
-    return rows;
+  // The blocks of row n from k on.
+  Mxfp4Rows mxfp4_rows(int64_t n, int64_t k) const {
+    const int64_t block = k / kMxfp4BlockElements;
+    return {.codes = reinterpret_cast<const uint8_t*>(weights_.data) +
+                     n * weights_.row_stride.count + block * kMxfp4BlockBytes.count,
+            .code_stride = weights_.row_stride.count,
+            .scales = weights_.scales + n * weights_.scale_stride.count + block,
+            .scale_stride = weights_.scale_stride.count};
   }
 
   void write_out(int64_t first_row, int64_t rows) {

@@ -1,7 +1,8 @@
 // How a vector of 32 words meets its inputs: the two arithmetics of the AVX-512 matmul, with the
 // same members, so that its loops are written once (matmul_loops.h).
 //
-//   Input    what is kept in registers of 32 prepared elements
+//   Input     what is kept in registers of 32 prepared elements
+//   kTokens   of the register tile of 6 rows: sums, inputs and a row's weights fill 32 registers
 #pragma once
 
 #include "kernels/avx512/words.h"
@@ -11,6 +12,7 @@ namespace {
 
 // float32 FMA; prepared input: 16 floats for the even words, then 16 for the odd ones.
 struct FloatDot {
+  static constexpr int kTokens = 3;
   static constexpr int64_t kInputBytes = 4;
   struct Input {
     __m512 even, odd;
@@ -28,6 +30,7 @@ struct FloatDot {
 #if defined(__AVX512BF16__) || defined(ROTA_COMPILING_EMULATED_AVX512)
 // The BF16 dot product; prepared input: 32 BF16 values in the order of the words.
 struct Bf16Dot {
+  static constexpr int kTokens = 4;
   static constexpr int64_t kInputBytes = 2;
   using Input = __m512i;
   static Input load(const std::byte* x) { return _mm512_load_si512(static_cast<const void*>(x)); }

@@ -14,6 +14,7 @@ namespace rota::ROTA_AVX512 {
 namespace {
 
 struct FloatTile : TileShape {
+  static constexpr int kTokens = 4;
   static constexpr int64_t kStep = 16;
   static constexpr int64_t kDecodeStep = kStep;
   static constexpr int64_t kElementBytes = 4;

@@ -17,7 +17,6 @@ namespace {
 struct TileShape {
   using Acc = __m512;
   static constexpr int kRows = 6;
-  static constexpr int kTokens = 4;
 
   static void reduce(const Acc* acc, float* out) {
     const __m512 zero = _mm512_setzero_ps();
@@ -50,7 +49,15 @@ struct WordTile : TileShape {
   static constexpr int64_t kDecodeStep = 32;
   static constexpr int64_t kElementBytes = 2;
   static constexpr int64_t kInputBytes = Dot::kInputBytes;
+  static constexpr int kTokens = Dot::kTokens;
   static constexpr bool kDecodesInTile = true;
+
+  static void decode_mxfp4(const uint8_t* codes, const uint8_t* scales, int64_t blocks,
+                           std::byte* words) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      _mm512_store_si512(words + b * 64, decode_block(codes + b * 16, scales[b]));
+    }
+  }
 
   template <int kGroup>
   static void tile(const std::byte* const* rows, const std::byte* x, int64_t x_stride,
@@ -69,22 +76,28 @@ struct WordTile : TileShape {
     store_sums<kGroup>(sums, acc);
   }
 
-  // The first group of tokens: the same, and the decoded words are left in the panel for the
-  // others.
+  // The first group of tokens: the same, and the decoded words are left in the panel for the others.
+  // Rows 3 to 5 are addressed from the third: that saves the registers for six pointers each.
   template <int kGroup>
-  static void decoding_tile(const Mxfp4Rows<kRows>& rows, std::byte* panel, int64_t panel_stride,
-                            const std::byte* x, int64_t x_stride, int64_t steps, Acc* acc,
-                            bool fresh) {
+  static void decoding_tile(const Mxfp4Rows& rows, std::byte* panel, const std::byte* x,
+                            int64_t x_stride, int64_t steps, Acc* acc, bool fresh) {
+    constexpr int64_t kPanelStride = MatmulDriver<WordTile>::kKBlock * kElementBytes;
     Acc sums[kGroup][kRows];
     load_sums<kGroup>(acc, fresh, sums);
+    const uint8_t *codes = rows.codes, *codes3 = codes + 3 * rows.code_stride;
+    const uint8_t *scales = rows.scales, *scales3 = scales + 3 * rows.scale_stride;
     for (int64_t s = 0; s < steps; ++s) {
       typename Dot::Input input[kGroup];
       for (int t = 0; t < kGroup; ++t) input[t] = Dot::load(x + t * x_stride);
       for (int r = 0; r < kRows; ++r) {
-        const __m512i words = decode_mxfp4(rows.codes[r] + s * 16, rows.scales[r][s]);
-        _mm512_store_si512(panel + r * panel_stride + s * 64, words);
+        const uint8_t* row = (r < 3 ? codes : codes3) + r % 3 * rows.code_stride;
+        const uint8_t scale = (r < 3 ? scales : scales3)[r % 3 * rows.scale_stride];
+        const __m512i words = decode_block(row, scale);
+        _mm512_store_si512(panel + r * kPanelStride, words);
         for (int t = 0; t < kGroup; ++t) sums[t][r] = Dot::add(sums[t][r], words, input[t]);
       }
+      codes += 16, codes3 += 16, scales += 1, scales3 += 1;
+      panel += 64;
       x += kStep * kInputBytes;
     }
     store_sums<kGroup>(sums, acc);
@@ -93,8 +106,8 @@ struct WordTile : TileShape {
 
 constexpr int kOneRows = 4;  // rows of the loop for one token: as many chains of additions
 
-// How far ahead of the reads memory is asked for: without it half the bandwidth.
-constexpr int64_t kPrefetchBytes = 5760;
+// See avx2/matmul_few.cc: memory is asked for in the order it lies in, the next four rows.
+constexpr int64_t kLeastBytesAhead = 5760;
 
 struct OneSums {
   __m512 row[kOneRows];
@@ -103,12 +116,14 @@ struct OneSums {
 // Rows first_row .. + 3; those beyond `end` repeat the last one.
 struct RowPointers {
   const std::byte* row[kOneRows];
+  const std::byte* ahead;  // the next four
 };
 inline RowPointers rows_at(const std::byte* data, Bytes stride, int64_t first_row, int64_t end) {
   RowPointers rows;
   for (int r = 0; r < kOneRows; ++r) {
     rows.row[r] = data + std::min(first_row + r, end - 1) * stride.count;
   }
+  rows.ahead = rows.row[0] + std::max(kOneRows * stride.count, kLeastBytesAhead);
   return rows;
 }
 
@@ -129,9 +144,7 @@ OneSums multiply_bf16_rows(RowPointers rows, const std::byte* x, int64_t count, 
   for (int64_t s = 0; s < steps; ++s) {
     const typename Dot::Input input = Dot::load(x + s * 32 * Dot::kInputBytes);
     for (int r = 0; r < kOneRows; ++r) {
-      _mm_prefetch(
-          reinterpret_cast<const char*>(rows.row[0]) + 4 * kPrefetchBytes + s * 256 + r * 64,
-          _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(rows.ahead) + s * 256 + r * 64, _MM_HINT_T1);
       sums.row[r] = Dot::add(sums.row[r], load_words(rows.row[r] + s * 64), input);
     }
   }
@@ -151,10 +164,10 @@ OneSums multiply_mxfp4_rows(RowPointers rows, RowPointers scales, const std::byt
   for (auto& sum : sums.row) sum = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     const typename Dot::Input input = Dot::load(x + b * 32 * Dot::kInputBytes);
-    _mm_prefetch(reinterpret_cast<const char*>(rows.row[0]) + kPrefetchBytes + b * 64, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(rows.ahead) + b * 64, _MM_HINT_T0);
     for (int r = 0; r < kOneRows; ++r) {
       const auto scale = static_cast<uint8_t>(scales.row[r][b]);
-      sums.row[r] = Dot::add(sums.row[r], decode_mxfp4(rows.row[r] + b * 16, scale), input);
+      sums.row[r] = Dot::add(sums.row[r], decode_block(rows.row[r] + b * 16, scale), input);
     }
   }
   return sums;

@@ -43,7 +43,7 @@ inline __m512 odd_floats(__m512i words) {
 // 16 bytes of codes to a block of 32 words. A code looks up its scaled BF16 value in the scale's
 // row of the table; bits above an index's lowest five are ignored, and the fifth picks one of two
 // copies.
-inline __m512i decode_mxfp4(const void* codes, uint8_t scale) {
+inline __m512i decode_block(const void* codes, uint8_t scale) {
   const __m128i block = _mm_loadu_si128(static_cast<const __m128i*>(codes));
   const __m512i shifts =
       _mm512_set_epi64(0x000c000c000c000c, 0x000c000c000c000c, 0x0008000800080008,
