@@ -20,7 +20,9 @@ endif()
 
 find_program(ROTA_CCACHE ccache)
 if(ROTA_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ROTA_CCACHE})
+  # Paths below the source folder count as relative: another clone finds the same objects.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                  ${ROTA_CCACHE})
 endif()
 
 add_library(rota_flags INTERFACE)
