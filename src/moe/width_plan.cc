@@ -75,6 +75,18 @@ int64_t joint_alignment(int64_t backend, int64_t option) {
   return option == 0 ? backend : std::lcm(backend, option);
 }
 
+// Who asks for a multiple of how many elements.
+struct Request {
+  int64_t alignment = 1;
+  std::string_view who;
+};
+
+std::string alignment_reason(const Request& backend, const Request& flag) {
+  const int64_t joint = joint_alignment(backend.alignment, flag.alignment);
+  return fmt::format("{} asks for a multiple of {}",
+                     joint == backend.alignment ? backend.who : flag.who, joint);
+}
+
 int64_t block_elements(const MoeConfig& moe) {
   return moe.format == WeightFormat::kMxfp4 ? kMxfp4BlockElements : 1;
 }
@@ -177,10 +189,11 @@ Result<WidthPlan> plan_widths(const PlanInputs& inputs) {
   plan.final = Extent(moe.hidden);
 
   const std::string_view backend = inputs.experts->name();
-  plan.alignment_reason =
-      fmt::format("{} takes hidden in multiples of {}, intermediate of {}", backend,
-                  joint_alignment(alignment.hidden, inputs.hidden_alignment),
-                  joint_alignment(alignment.intermediate, inputs.intermediate_alignment));
+  plan.hidden_reason = alignment_reason({alignment.hidden, backend},
+                                        {inputs.hidden_alignment, "--moe-hidden-alignment"});
+  plan.intermediate_reason =
+      alignment_reason({alignment.intermediate, backend},
+                       {inputs.intermediate_alignment, "--moe-intermediate-alignment"});
   plan.transport_reason = fmt::format("{} rounds rows", to_string(inputs.transport));
   return plan;
 }
@@ -190,9 +203,9 @@ std::vector<WidthStep> WidthPlan::steps() const {
   list.add("router_in", router_in);
   list.add_if("latent_in", latent_in);
   list.add("dispatch", dispatch, transport_reason);
-  list.add("experts_in", experts_in, alignment_reason);
-  if (intermediate) list.add("intermediate", *intermediate, alignment_reason);
-  list.add("experts_out", experts_out, alignment_reason);
+  list.add("experts_in", experts_in, hidden_reason);
+  if (intermediate) list.add("intermediate", *intermediate, intermediate_reason);
+  list.add("experts_out", experts_out, hidden_reason);
   list.add("combine", combine, transport_reason);
   list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
   list.add_if("reduce", reduce);

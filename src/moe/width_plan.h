@@ -73,7 +73,8 @@ struct WidthPlan {
   Extent final{1};
 
   bool gated = true;
-  std::string alignment_reason;  // who asked for the experts' padding
+  std::string hidden_reason;  // who asked for the experts' padding
+  std::string intermediate_reason;
   std::string transport_reason;  // who asked for the transport's
 
   // In the order in which a row meets them.
