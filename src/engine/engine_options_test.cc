@@ -44,7 +44,7 @@ TEST(EngineOptions, WrongJsonIsAnErrorThatNamesTheMember) {
 TEST(EngineOptions, RangesNameTheFlag) {
   EngineOptions options;
   EXPECT_FALSE(validate(options).ok());  // no model
-  options.model = "m";
+  options.model = "org/name";
   EXPECT_TRUE(validate(options).ok());
   options.max_num_seqs = 0;
   EXPECT_THAT(validate(options).message(), HasSubstr("--max-num-seqs"));
