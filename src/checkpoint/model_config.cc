@@ -1,8 +1,10 @@
 #include "checkpoint/model_config.h"
 
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/quant_config.h"
@@ -130,17 +132,31 @@ void parse_experts(JsonFields& f, ModelConfig& config) {
   }
 }
 
+// A special token that the vocabulary does not have can never come: a checkpoint whose vocabulary was cut
+// still runs.
+bool in_vocabulary(const JsonFields& f, const ModelConfig& config, const char* field, int64_t id) {
+  if (id < config.vocab) return true;
+  log::warning("{}: {} {} is not below vocab_size ({}) and is left out", f.path(), field, id,
+               config.vocab);
+  return false;
+}
+
 void parse_token_ids(JsonFields& f, ModelConfig& config) {
-  const IntegerRange token{0, config.vocab - 1};
-  for (const int64_t id : f.integers("eos_token_id", token)) {
-    config.eos_token_ids.push_back(static_cast<int32_t>(id));
+  constexpr IntegerRange kToken{0, std::numeric_limits<int32_t>::max()};
+  for (const int64_t id : f.integers("eos_token_id", kToken)) {
+    if (in_vocabulary(f, config, "eos_token_id", id)) {
+      config.eos_token_ids.push_back(static_cast<int32_t>(id));
+    }
   }
-  if (const auto id = f.maybe_integer("bos_token_id", token)) {
+  if (const auto id = f.maybe_integer("bos_token_id", kToken);
+      id && in_vocabulary(f, config, "bos_token_id", *id)) {
     config.bos_token_id = static_cast<int32_t>(*id);
   }
   // Some files say -1 for "none".
-  const auto pad = f.maybe_integer("pad_token_id", {-1, config.vocab - 1});
-  if (pad && *pad >= 0) config.pad_token_id = static_cast<int32_t>(*pad);
+  const auto pad = f.maybe_integer("pad_token_id", {-1, kToken.most});
+  if (pad && *pad >= 0 && in_vocabulary(f, config, "pad_token_id", *pad)) {
+    config.pad_token_id = static_cast<int32_t>(*pad);
+  }
 }
 
 void parse_gpt_oss(JsonFields& f, ModelConfig& config) {

@@ -264,8 +264,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"EpsilonZero", R"({"rms_norm_eps": 0})", "rms_norm_eps is 0"},
         Lie{"EpsilonNegative", R"({"rms_norm_eps": -1e-5})", "rms_norm_eps is -1e-05"},
         Lie{"LimitZero", R"({"swiglu_limit": 0})", "swiglu_limit is 0"},
-        Lie{"EosBeyondTheVocabulary", R"({"eos_token_id": [2, 1024]})",
-            "eos_token_id is [2,1024], expected a list, each an integer from 0 to 1023"},
+        Lie{"EosNegative", R"({"eos_token_id": [2, -1]})", "eos_token_id is [2,-1]"},
         Lie{"BosNegative", R"({"bos_token_id": -1})", "bos_token_id is -1"},
         Lie{"ActivationUnknown", R"({"hidden_act": "gelu"})", "hidden_act is 'gelu'"},
         Lie{"TypeUnknown", R"({"model_type": "llama"})",
@@ -303,6 +302,15 @@ TEST(ConfigHostile, NestedDeep) {
   EXPECT_THAT(status_of(parse_json("config.json", std::string(3000, '['))).message(),
               HasSubstr("config.json: JSON nested 3000 deep, expected at most 64"));
   EXPECT_EQ(json_depth(R"({"a\"[[[": [1, {"b": 2}]})"), 3);
+}
+
+TEST(ModelConfig, SpecialTokensBeyondACutVocabularyAreLeftOut) {
+  const json config =
+      apply_overrides(gpt_oss(), R"({"eos_token_id": [2, 200002], "pad_token_id": 199999})")
+          .value();
+  const ModelConfig parsed = parse_model_config(config, "config.json").value();
+  EXPECT_EQ(parsed.eos_token_ids, std::vector<int32_t>{2});
+  EXPECT_FALSE(parsed.pad_token_id.has_value());
 }
 
 TEST(ConfigHostile, NoObject) {
