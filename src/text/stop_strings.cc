@@ -30,7 +30,9 @@ Result<StopStrings> StopStrings::make(const std::vector<std::string>& stops,
 void StopStrings::build(const std::vector<std::string>& stops) {
   std::vector<size_t> order(stops.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) -> std::string_view { return stops[i]; });
+  // Equal strings keep their order: the index decides.
+  std::ranges::sort(order, {},
+                    [&](size_t i) { return std::pair<std::string_view, size_t>(stops[i], i); });
 
   nodes_.assign(1, Node{});
   std::vector<uint32_t> parents(1, 0);
