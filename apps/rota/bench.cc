@@ -131,14 +131,11 @@ CommandRun add_bench(CLI::App& app) {
   CLI::App& command =
       *app.add_subcommand("bench", "prefill and decode speed against the machine's read bandwidth");
   flags->engine.add_to(command);
-  command.add_option("--pp", flags->prefill, "tokens of the prompt that is prefilled")
-      ->capture_default_str();
-  command.add_option("--tg", flags->decode, "tokens that are decoded")->capture_default_str();
-  command.add_option("--depth", flags->depth, "tokens in the cache before decoding")
-      ->capture_default_str();
-  command.add_option("--repeats", flags->repeats, "runs of each; medians are printed")
-      ->capture_default_str();
-  command.add_flag("--json", flags->json, "one JSON object");
+  flag(command, "--pp", flags->prefill, "tokens of the prompt that is prefilled");
+  flag(command, "--tg", flags->decode, "tokens that are decoded");
+  flag(command, "--depth", flags->depth, "tokens in the cache before decoding");
+  flag(command, "--repeats", flags->repeats, "runs of each; medians are printed");
+  toggle(command, "json", flags->json, "one JSON object");
   return [flags] { return bench(*flags); };
 }
 

@@ -168,15 +168,12 @@ CommandRun add_chat(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("chat", "talk with a model on the terminal");
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
-  command.add_option("--once", flags->once, "answer this one message and exit")
-      ->type_name("MESSAGE");
-  command.add_option("--system", flags->system, "system message")->type_name("TEXT");
-  command.add_option("--reasoning-effort", flags->reasoning_effort,
-                     "low, medium or high, where the model knows it");
-  command
-      .add_option("--max-tokens", flags->max_tokens,
-                  "tokens of an answer; 0: what the context leaves")
-      ->capture_default_str();
+  flag(command, "--once", flags->once, "answer this one message and exit")->type_name("MESSAGE");
+  flag(command, "--system", flags->system, "system message")->type_name("TEXT");
+  flag(command, "--reasoning-effort", flags->reasoning_effort,
+       "low, medium or high, where the model knows it");
+  flag(command, "--max-tokens", flags->max_tokens,
+       "tokens of an answer; 0: what the context leaves");
   return [flags] { return chat(*flags); };
 }
 

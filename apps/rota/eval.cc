@@ -98,10 +98,9 @@ CommandRun add_eval(CLI::App& app) {
   eval.require_subcommand(1);
   CLI::App& command = *eval.add_subcommand("ppl", "perplexity of a text, as one sequence");
   flags->engine.add_to(command);
-  command.add_option("--text", flags->text, "the text")->required()->type_name("FILE");
-  command.add_option("--tokens", flags->tokens, "use the first N tokens of it")
-      ->capture_default_str();
-  command.add_flag("--json", flags->json, "one JSON object");
+  flag(command, "--text", flags->text, "the text")->required()->type_name("FILE");
+  flag(command, "--tokens", flags->tokens, "use the first N tokens of it");
+  toggle(command, "json", flags->json, "one JSON object");
   return [flags] { return eval_ppl(*flags); };
 }
 

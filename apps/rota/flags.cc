@@ -1,14 +1,18 @@
 #include "rota/flags.h"
 
 namespace rota {
-namespace {
+CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const std::string& help) {
+  return app.add_option(name, values, help)
+      ->envname(environment_name(name))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
 
 CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
   return app.add_flag("--" + name + ",!--no-" + name, value, help)
       ->envname(environment_name("--" + name));
 }
-
-}  // namespace
 
 void EngineFlags::add_to(CLI::App& app) {
   EngineOptions& o = options;

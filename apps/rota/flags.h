@@ -18,6 +18,13 @@ CLI::Option* flag(CLI::App& app, const std::string& name, T& value, const std::s
   return app.add_option(name, value, help)->envname(environment_name(name))->capture_default_str();
 }
 
+// The same for a flag that may be given more than once, each time with one value.
+CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const std::string& help);
+
+// --NAME and --no-NAME.
+CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help);
+
 // MODEL and everything that EngineOptions holds. The choices are words until resolve() has read them.
 struct EngineFlags {
   EngineOptions options;

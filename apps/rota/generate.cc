@@ -45,7 +45,7 @@ Result<std::vector<int32_t>> parse_ids(std::string_view text) {
 
 Status generate(const GenerateFlags& flags) {
   if (flags.prompt.empty() == flags.prompt_ids.empty()) {
-    return invalid_argument("give either --prompt TEXT or --prompt-ids 1,2,3");
+    return invalid_argument("give either --prompt TEXT (not empty) or --prompt-ids 1,2,3");
   }
   if (flags.max_tokens < 1)
     return invalid_argument("--max-tokens: {} is not at least 1", flags.max_tokens);
@@ -134,15 +134,12 @@ CommandRun add_generate(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("generate", "complete a prompt on the terminal");
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
-  command.add_option("--prompt", flags->prompt, "text to go on from");
-  command.add_option("--prompt-ids", flags->prompt_ids, "token ids to go on from: 1,2,3");
-  command.add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")
-      ->capture_default_str();
-  command.add_option("--stop", flags->stop, "end before this text; may be given more than once")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_flag("--ignore-eos", flags->ignore_eos, "go on past the end-of-sequence token");
-  command.add_flag("--json", flags->json,
-                   "one JSON object: token_ids, text, logprobs, finish_reason");
+  flag(command, "--prompt", flags->prompt, "text to go on from");
+  flag(command, "--prompt-ids", flags->prompt_ids, "token ids to go on from: 1,2,3");
+  flag(command, "--max-tokens", flags->max_tokens, "tokens to generate at most");
+  list_flag(command, "--stop", flags->stop, "end before this text; may be given more than once");
+  toggle(command, "ignore-eos", flags->ignore_eos, "go on past the end-of-sequence token");
+  toggle(command, "json", flags->json, "one JSON object: token_ids, text, logprobs, finish_reason");
   return [flags] { return generate(*flags); };
 }
 

@@ -1,7 +1,11 @@
 // rota: serves mixture-of-experts language models on CPUs. See `rota --help`.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <string>
@@ -53,6 +57,11 @@ int run(int argc, char** argv) {
       {"score", add_score(app)},       {"eval", add_eval(app)},  {"plan", add_plan(app)},
       {"backends", add_backends(app)}, {"bench", add_bench(app)}};
 
+  const auto is_command = [&](const auto& one) { return std::string_view(one.first) == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_command)) {
+    std::fprintf(stderr, "rota: there is no command '%s'; see rota --help\n", argv[1]);
+    return 2;
+  }
   Result<std::vector<std::string>> arguments = expand_config({argv + 1, argv + argc});
   if (!arguments.ok()) return fail(arguments.status());
   std::vector<std::string> reversed(arguments->rbegin(),
@@ -74,6 +83,9 @@ int run(int argc, char** argv) {
 }  // namespace rota
 
 int main(int argc, char** argv) {
+  // Whoever closed a standard stream would else have a socket or a model file in its place.
+  for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= STDERR_FILENO;)
+    fd = open("/dev/null", O_RDWR);
   if (argc > 1 && std::string_view(argv[1]) == "engine-worker")
     return rota::engine_worker(argc, argv);
   return rota::run(argc, argv);

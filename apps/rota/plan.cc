@@ -205,7 +205,7 @@ CommandRun add_plan(CLI::App& app) {
   CLI::App& command = *app.add_subcommand(
       "plan", "widths, backends and bytes of a model, without reading its weights");
   flags->engine.add_to(command);
-  command.add_flag("--json", flags->json, "as JSON");
+  toggle(command, "json", flags->json, "as JSON");
   return [flags] { return show_plan(*flags); };
 }
 

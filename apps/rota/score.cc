@@ -173,16 +173,12 @@ CommandRun add_score(CLI::App& app) {
   CLI::App& command =
       *app.add_subcommand("score", "logits of given token ids, as a safetensors file");
   flags->engine.add_to(command);
-  command.add_option("--ids-file", flags->ids_file, "JSON: {\"NAME\": [token ids], ...}")
-      ->required();
-  command.add_option("--out", flags->out, "safetensors file to write: NAME.logits [T, V]")
-      ->required();
-  command
-      .add_option("--dump", flags->dump,
-                  "also NAME.hidden and NAME.router.N.{ids,weights}: hidden,router")
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_flag("--alone", flags->alone, "one sequence after another instead of one batch");
+  flag(command, "--ids-file", flags->ids_file, "JSON: {\"NAME\": [token ids], ...}")->required();
+  flag(command, "--out", flags->out, "safetensors file to write: NAME.logits [T, V]")->required();
+  list_flag(command, "--dump", flags->dump,
+            "also NAME.hidden and NAME.router.N.{ids,weights}: hidden,router")
+      ->delimiter(',');
+  toggle(command, "alone", flags->alone, "one sequence after another instead of one batch");
   return [flags] { return score(*flags); };
 }
 

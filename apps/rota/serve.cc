@@ -1,4 +1,7 @@
 // rota serve MODEL: the front process. The engine runs in its own, so that this one answers whatever happens there.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -7,6 +10,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 
@@ -59,7 +63,7 @@ std::string address_of(const HttpOptions& http, uint16_t port) {
 
 // Says when the model answers, with something to try.
 awaitable<void> announce(asio::io_context& io, const SocketEngineClient& engine,
-                         std::string address, std::string model) {
+                         std::string address, std::string model, bool has_key) {
   asio::steady_timer timer(io);
   for (;;) {
     const EngineState state = engine.state();
@@ -71,18 +75,20 @@ awaitable<void> announce(asio::io_context& io, const SocketEngineClient& engine,
     timer.expires_after(std::chrono::milliseconds(50));
     co_await timer.async_wait(asio::use_awaitable);
   }
-  std::fprintf(stderr,
-               "\nrota is ready.  Page: %s/\n  try: curl %s/v1/chat/completions -H 'content-type: "
-               "application/json' "
-               "-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"What is "
-               "the capital of "
-               "France?\"}]}'\n\n",
-               address.c_str(), address.c_str(), model.c_str());
+  std::fprintf(
+      stderr,
+      "\nrota is ready.  Page: %s/\n  try: curl %s/v1/chat/completions -H 'content-type: "
+      "application/json' "
+      "%s-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"What is "
+      "the capital of "
+      "France?\"}]}'\n\n",
+      address.c_str(), address.c_str(), has_key ? "-H \"authorization: Bearer $KEY\" " : "",
+      model.c_str());
 }
 
 // SIGTERM and SIGINT: no new requests, those that run may finish; the second signal ends at once.
 awaitable<void> drain_on_signal(asio::io_context& io, ServerApp& app, HttpServer& server,
-                                double seconds) {
+                                SocketEngineClient& engine, double seconds) {
   asio::signal_set signals(io, SIGTERM, SIGINT);
   co_await signals.async_wait(asio::use_awaitable);
   log::info("shutting down: {} requests may finish within {:.0f} s", app.running_requests(),
@@ -97,11 +103,31 @@ awaitable<void> drain_on_signal(asio::io_context& io, ServerApp& app, HttpServer
     co_await timer.async_wait(asio::use_awaitable);
   }
   server.stop_accepting();
+  // Those that are left get an error, and a moment to be told of it.
+  if (app.running_requests() > 0) engine.drain(0);
+  for (int i = 0; i < 25 && app.running_requests() > 0; ++i) {
+    timer.expires_after(std::chrono::milliseconds(20));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
   io.stop();
+}
+
+// As many descriptors as the system allows, and no more connections than leave some for the rest.
+int64_t connections_allowed() {
+  constexpr int64_t kReserve = 48;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReserve;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto descriptors = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  return std::max<int64_t>(descriptors - kReserve, 8);
 }
 
 Status serve(const ServeFlags& flags) {
   std::signal(SIGPIPE, SIG_IGN);
+  HttpOptions http = flags.http;
+  http.max_connections = std::min(http.max_connections, connections_allowed());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
@@ -119,21 +145,30 @@ Status serve(const ServeFlags& flags) {
   if (options.generation_config == GenerationConfigChoice::kAuto) {
     server_options.sampling_defaults = default_sampling(generation);
   }
-  log::info("sampling defaults: {}", describe_sampling(server_options.sampling_defaults));
 
   asio::io_context io(1);
-  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<SocketEngineClient> engine,
-                        SocketEngineClient::start({.engine = options}));
   const std::string model = server_options.model_names.front();
-  ServerApp app(io, *engine, std::move(text), std::move(server_options));
-  HttpServer server(io, flags.http, app.handler());
+  const bool has_key = !server_options.api_key.empty();
+  // The port is taken before a model is loaded for it. Nobody is answered before io.run().
+  std::unique_ptr<ServerApp> app;
+  HttpServer server(io, http, [&app](HttpRequest request, HttpExchange& exchange) {
+    return app->handle(std::move(request), exchange);
+  });
   ROTA_RETURN_IF_ERROR(server.listen());
-  const std::string address = address_of(flags.http, server.port());
+  const std::string address = address_of(http, server.port());
   log::info("listening on {}", address);
-  asio::co_spawn(io, announce(io, *engine, address, model), asio::detached);
-  asio::co_spawn(io, drain_on_signal(io, app, server, flags.drain_seconds), asio::detached);
+  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<SocketEngineClient> engine,
+                        SocketEngineClient::start({.engine = options}));
+  app = std::make_unique<ServerApp>(io, *engine, std::move(text), std::move(server_options));
+  asio::co_spawn(io, announce(io, *engine, address, model, has_key), asio::detached);
+  asio::co_spawn(io, drain_on_signal(io, *app, server, *engine, flags.drain_seconds),
+                 asio::detached);
   io.run();
-  return {};
+  // Coroutines of open connections still hold the app: the engine ends, then the process, without
+  // unwinding them.
+  engine.reset();
+  std::fflush(nullptr);
+  std::_Exit(0);
 }
 
 }  // namespace
@@ -146,12 +181,9 @@ CommandRun add_serve(CLI::App& app) {
   const std::string group = "Server";
   flag(command, "--host", flags->http.host, "address to listen on")->group(group);
   flag(command, "--port", flags->http.port, "port to listen on; 0: any free one")->group(group);
-  command
-      .add_option("--served-model-name", flags->names,
-                  "names that clients may use; the first is shown")
-      ->envname("ROTA_SERVED_MODEL_NAME")
-      ->group(group)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  list_flag(command, "--served-model-name", flags->names,
+            "names that clients may use; the first is shown")
+      ->group(group);
   // No default shown and none kept in help texts: it is a secret.
   command.add_option("--api-key", flags->api_key, "clients must send this key")
       ->envname("ROTA_API_KEY")

@@ -31,8 +31,8 @@ Status choose_cpu(LoadedEngine& engine) {
                                                                           : wanted.c_str()));
   engine.team = std::make_unique<ThreadTeam>(
       ThreadTeamOptions{.threads = engine.options.threads, .pin = engine.options.pin});
-  log::info("CPU: {}; {}; using {} with {} threads", engine.cpu.model_name, describe(engine.cpu),
-            to_string(engine.isa), engine.team->size());
+  log::info("CPU: {}; using {} with {} threads", describe(engine.cpu), to_string(engine.isa),
+            engine.team->size());
   return {};
 }
 

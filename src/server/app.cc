@@ -114,6 +114,18 @@ void ServerApp::start_draining() { draining_ = true; }
 
 namespace {
 
+// A request that is being answered, from its first byte on: a server that drains waits for it.
+class RunningRequest {
+ public:
+  explicit RunningRequest(int64_t& count) : count_(count) { ++count_; }
+  ~RunningRequest() { --count_; }
+  RunningRequest(const RunningRequest&) = delete;
+  RunningRequest& operator=(const RunningRequest&) = delete;
+
+ private:
+  int64_t& count_;
+};
+
 // Counts what was answered, whoever answered.
 class CountedExchange final : public HttpExchange {
  public:
@@ -140,11 +152,10 @@ class CountedExchange final : public HttpExchange {
 
 }  // namespace
 
-HttpHandler ServerApp::handler() {
-  return [this](HttpRequest request, HttpExchange& exchange) -> awaitable<void> {
-    CountedExchange counted(exchange, metrics_);
-    co_await route(request, counted);
-  };
+awaitable<void> ServerApp::handle(HttpRequest request, HttpExchange& exchange) {
+  CountedExchange counted(exchange, metrics_);
+  const RunningRequest running(running_);
+  co_await route(request, counted);
 }
 
 bool ServerApp::authorized(const HttpRequest& request) const {
@@ -244,6 +255,16 @@ Status ServerApp::ready_for(const ApiRequest& request) const {
   return {};
 }
 
+Status ServerApp::check_prompt(const ApiRequest& request,
+                               const std::vector<int32_t>& prompt) const {
+  ROTA_ASSIGN_OR_RETURN(const EngineInfo info, engine_.info());
+  EngineRequest probe;
+  probe.prompt = prompt;
+  probe.sampling = request.sampling;
+  probe.sampling.max_tokens = request.max_tokens.value_or(1);
+  return check_request(probe, info);
+}
+
 namespace {
 
 HttpResponse not_found_or(const Status& status) {
@@ -273,6 +294,7 @@ awaitable<void> ServerApp::completions(HttpRequest& http, HttpExchange& exchange
           encode_prompt(*text_.tokenizer, prompt, out.request.add_special_tokens));
       if (ids.empty())
         return invalid_argument("prompt: is empty: there must be at least one token");
+      ROTA_RETURN_IF_ERROR(check_prompt(out.request, ids));
       out.prompts.push_back(std::move(ids));
     }
     return out;
@@ -309,6 +331,11 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
     ROTA_ASSIGN_OR_RETURN(out.request, parse_chat_request(body, options_.sampling_defaults));
     ROTA_RETURN_IF_ERROR(ready_for(out.request));
     if (!text_.chat) return text_.chat_problem;
+    if (!out.request.tools.is_null() && out.request.tool_choice != "none" &&
+        text_.chat->name() != "harmony") {
+      return invalid_argument(
+          "tools: tool calls are served for harmony models only; leave tools out");
+    }
     ChatRequest chat;
     chat.messages = out.request.messages;
     chat.tools = out.request.tools;
@@ -317,6 +344,7 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
     chat.template_kwargs = out.request.template_kwargs;
     chat.add_generation_prompt = out.request.add_generation_prompt;
     ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat));
+    ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompt.ids));
     return out;
   });
   if (!prepared.ok()) {

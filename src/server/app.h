@@ -2,12 +2,13 @@
 //
 //   ServerApp app(io, engine, {.model_names = {"demo"}});
 //   app.set_text(load_text(model_dir));        // tokenizer and chat format
-//   HttpServer server(io, http_options, app.handler());
+//   HttpServer server(io, http_options, [&](HttpRequest r, HttpExchange& e) { return app.handle(std::move(r), e); });
 //
 // One ServerApp serves all connections, on the io_context's thread; parsing and tokenising long
 // texts happens on a small pool, so that streams and health do not wait for them.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <filesystem>
@@ -49,7 +50,8 @@ class ServerApp {
             ServerOptions options);
   ~ServerApp();
 
-  HttpHandler handler();
+  // Answers one request; what HttpServer calls.
+  awaitable<void> handle(HttpRequest request, HttpExchange& exchange);
   void start_draining();  // new requests get 503; those that run go on
   int64_t running_requests() const { return running_; }
 
@@ -75,6 +77,9 @@ class ServerApp {
   // An error when requests cannot be taken now, or the model's name is not ours.
   Status ready_for(const ApiRequest& request) const;
 
+  // What the engine would say of a prompt, before anything is made for it.
+  Status check_prompt(const ApiRequest& request, const std::vector<int32_t>& prompt) const;
+
   // One API request whose prompts are tokens: submits its choices, delivers their news, cleans up.
   struct Generation;
   awaitable<void> generate(Generation& generation, HttpExchange& exchange);
@@ -84,14 +89,14 @@ class ServerApp {
   awaitable<void> deliver_whole(Generation& generation, HttpExchange& exchange);
 
   boost::asio::io_context& io_;
-  boost::asio::thread_pool pool_{1};
+  boost::asio::thread_pool pool_{2};
   EngineClient& engine_;
   ModelText text_;
   ServerOptions options_;
   Metrics metrics_;
   int64_t created_;
   int64_t running_ = 0;
-  bool draining_ = false;
+  std::atomic<bool> draining_ = false;  // read on the pool too
 };
 
 }  // namespace rota

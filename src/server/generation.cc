@@ -89,13 +89,11 @@ awaitable<void> ServerApp::generate(Generation& generation, HttpExchange& exchan
     }
     guard.submitted = choice + 1;
   }
-  ++running_;
   if (request.stream) {
     co_await deliver_stream(generation, exchange);
   } else {
     co_await deliver_whole(generation, exchange);
   }
-  --running_;
   for (size_t choice = 0; choice < count; ++choice) {
     if (generation.finished[choice]) continue;  // the others were given up: the client has gone
     metrics_.finished("abort", static_cast<int64_t>(generation.prompt_of(choice).size()),

@@ -8,6 +8,8 @@
 namespace rota {
 namespace {
 
+constexpr size_t kMaxParsedArguments = 64 << 10;  // bytes
+
 constexpr size_t kMaxNameBytes = 64;
 
 constexpr std::array<std::pair<std::string_view, ChatRole>, 5> kRoles = {
@@ -292,7 +294,10 @@ OrderedJson messages_for_template(const OrderedJson& messages,
       message["reasoning"] = read[i].reasoning;
     }
     for (size_t k = 0; k < read[i].tool_calls.size(); ++k) {
-      OrderedJson arguments = OrderedJson::parse(read[i].tool_calls[k].arguments, nullptr, false);
+      // An ordered object looks its keys up one by one: long arguments stay the text that they are.
+      const std::string& text = read[i].tool_calls[k].arguments;
+      if (text.size() > kMaxParsedArguments) continue;
+      OrderedJson arguments = OrderedJson::parse(text, nullptr, false);
       const bool usable = arguments.is_object() && !deeper_than(arguments, kMaxChatJsonDepth);
       if (usable) message["tool_calls"][k]["function"]["arguments"] = std::move(arguments);
     }

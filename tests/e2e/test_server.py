@@ -190,6 +190,26 @@ class EngineDies(unittest.TestCase):
                 time.sleep(0.05)
             self.assertFalse(os.path.exists(f"/proc/{engine}"))
 
+    def test_a_second_sigterm_ends_streams_with_an_error_and_no_crash(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
+            answers = []
+            body = {"model": "demo", "prompt": "Hello", "max_tokens": 6000, "ignore_eos": True, "stream": True}
+            waiting = [threading.Thread(target=lambda: answers.append(server.request("POST", "/v1/completions", body)))
+                       for _ in range(3)]
+            for one in waiting:
+                one.start()
+            while server.metric("vllm:num_requests_running") < 3:
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(30), 0)
+            for one in waiting:
+                one.join(10)
+            for answer in answers:
+                self.assertIn(b'"error"', answer.body[-400:])
+                self.assertTrue(answer.body.endswith(b"data: [DONE]\n\n"))
+
     def test_sigterm_lets_a_stream_finish(self):
         with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
             answers = []

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxTokens = 1 << 30;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 4096;
-constexpr size_t kMaxLogitBiases = 4096;
+constexpr size_t kMaxLogitBiases = 1024;
 constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxPromptTokens = 1 << 24;
 
@@ -193,6 +193,10 @@ Result<ApiRequest> parse_completion_request(const OrderedJson& body,
     return invalid_argument("prompt_logprobs: is not served together with stream");
   }
   request.sampling.max_tokens = request.max_tokens.value_or(16);
+  if (static_cast<int64_t>(request.prompts.size()) * request.n > kMaxChoicesOfARequest) {
+    return invalid_argument("n: {} choices of {} prompts are more than the {} of one request",
+                            request.n, request.prompts.size(), kMaxChoicesOfARequest);
+  }
   ROTA_RETURN_IF_ERROR(check_together(request));
   return request;
 }

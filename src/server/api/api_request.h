@@ -54,6 +54,7 @@ struct ApiRequest {
 };
 
 inline constexpr int64_t kMaxChoices = 128;
+inline constexpr int64_t kMaxChoicesOfARequest = 1024;  // of all its prompts
 
 // `defaults` are the model's own sampling parameters (generation_config.json).
 Result<ApiRequest> parse_completion_request(const OrderedJson& body,

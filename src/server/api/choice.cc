@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "server/api/logprobs.h"
 #include "text/stop_strings.h"
@@ -17,12 +18,6 @@ OrderedJson stop_reason(const ApiRequest& request, const std::optional<std::stri
   if (stop_token && std::find(wanted.begin(), wanted.end(), *stop_token) != wanted.end())
     return *stop_token;
   return nullptr;
-}
-
-OrderedJson token_ids(const std::vector<OutputToken>& tokens, size_t count) {
-  OrderedJson ids = OrderedJson::array();
-  for (size_t i = 0; i < count; ++i) ids.push_back(tokens[i].id);
-  return ids;
 }
 
 std::string new_tool_call_id() {
@@ -54,13 +49,14 @@ class CompletionChoice final : public Choice {
       logprobs_.add(output.tokens[i].id, output.tokens[i].logprobs);
     }
     const std::string text = echoed + delta.text;
+    for (size_t i = 0; i < delta.tokens; ++i) ids_.push_back(output.tokens[i].id);
     news.finished = delta.finish_reason != FinishReason::kNone;
     news.cancel_request = delta.cancel_request;
     OrderedJson traced;
     if (request_.return_routed_experts)
       traced = routed_experts(*context_.tokenizer, output.tokens, context_.moe_top_k);
     if (!request_.stream) {
-      keep(text, output, delta, std::move(traced));
+      keep(text, delta, std::move(traced));
       return news;
     }
     if (text.empty() && logprobs_.empty() && !news.finished && traced.empty()) return news;
@@ -72,7 +68,7 @@ class CompletionChoice final : public Choice {
     if (request_.sampling.logprobs >= 0) event["logprobs"] = logprobs_.take();
     if (news.finished) finish(event, delta);
     if (request_.return_routed_experts) event["routed_experts"] = std::move(traced);
-    if (request_.return_token_ids) event["token_ids"] = token_ids(output.tokens, delta.tokens);
+    if (request_.return_token_ids) event["token_ids"] = std::exchange(ids_, OrderedJson::array());
     news.deltas.push_back(std::move(event));
     return news;
   }
@@ -84,7 +80,7 @@ class CompletionChoice final : public Choice {
   // Echo comes before the first token, with the prompt's logprobs.
   std::string first_output(const RequestOutput& output) {
     if (std::exchange(started_, true)) return {};
-    if (request_.prompt_logprobs && !request_.stream && !request_.echo) {
+    if (request_.prompt_logprobs && !request_.stream) {
       prompt_logprobs_ = prompt_logprobs(*context_.tokenizer, output.prompt_logprobs);
     }
     if (!request_.echo) return {};
@@ -102,15 +98,10 @@ class CompletionChoice final : public Choice {
     entry["stop_reason"] = stop_reason(request_, delta.stop_string, delta.stop_token);
   }
 
-  void keep(const std::string& text, const RequestOutput& output, const TextDelta& delta,
-            OrderedJson traced) {
+  void keep(const std::string& text, const TextDelta& delta, OrderedJson traced) {
     whole_text_ += text;
     for (OrderedJson& entry : traced) traced_.push_back(std::move(entry));
-    if (delta.finish_reason == FinishReason::kNone) {
-      for (size_t i = 0; i < delta.tokens; ++i) ids_.push_back(output.tokens[i].id);
-      return;
-    }
-    for (size_t i = 0; i < delta.tokens; ++i) ids_.push_back(output.tokens[i].id);
+    if (delta.finish_reason == FinishReason::kNone) return;
     whole_ = {{"index", index_},
               {"text", whole_text_},
               {"logprobs", nullptr},
@@ -171,6 +162,7 @@ class ChatChoice final : public Choice {
       if (token.logprobs && !token.logprobs->empty()) {
         logprobs.push_back(chat_logprob(*context_.tokenizer, *token.logprobs));
       }
+      ids_.push_back(token.id);
       filter(parser_->push(token.id), deltas);
     }
     completion_tokens_ += static_cast<int64_t>(used);
@@ -265,8 +257,9 @@ class ChatChoice final : public Choice {
     if (news.deltas.empty()) return;
     if (!logprobs.empty()) news.deltas.front()["logprobs"] = {{"content", std::move(logprobs)}};
     if (request_.return_routed_experts) news.deltas.front()["routed_experts"] = std::move(traced);
-    if (request_.return_token_ids)
-      news.deltas.front()["token_ids"] = token_ids(output.tokens, output.tokens.size());
+    if (request_.return_token_ids) {
+      news.deltas.front()["token_ids"] = std::exchange(ids_, OrderedJson::array());
+    }
     if (!reason.empty()) {
       news.deltas.back()["finish_reason"] = reason;
       news.deltas.back()["stop_reason"] = stop_reason(request_, stop_string_, output.stop_token);
@@ -317,6 +310,7 @@ class ChatChoice final : public Choice {
               {"finish_reason", reason},
               {"stop_reason", stop_reason(request_, stop_string_, output.stop_token)}};
     if (request_.sampling.logprobs >= 0) whole_["logprobs"] = {{"content", std::move(logprobs_)}};
+    if (request_.return_token_ids) whole_["token_ids"] = std::move(ids_);
     if (request_.return_routed_experts) whole_["routed_experts"] = std::move(traced_);
   }
 
@@ -331,6 +325,7 @@ class ChatChoice final : public Choice {
   bool finished_ = false;
   int64_t completion_tokens_ = 0;
   ChatMessage message_;
+  OrderedJson ids_ = OrderedJson::array();  // not told yet
   OrderedJson logprobs_ = OrderedJson::array();
   OrderedJson traced_ = OrderedJson::array();
   OrderedJson whole_;

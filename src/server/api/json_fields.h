@@ -22,8 +22,8 @@ namespace rota {
 // Limits of a request's JSON. Members are counted because an ordered object looks its keys up one
 // by one.
 inline constexpr int kMaxJsonDepth = 64;
-inline constexpr int64_t kMaxJsonMembers = 1 << 19;
-inline constexpr int64_t kMaxJsonObjectMembers = 5000;
+inline constexpr int64_t kMaxJsonMembers = 1 << 18;
+inline constexpr int64_t kMaxJsonObjectMembers = 1500;
 
 // An object within the limits; kInvalidArgument otherwise. Never echoes the text.
 Result<OrderedJson> parse_request_json(std::string_view text);

@@ -1,10 +1,12 @@
 #include "server/http/connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/chunk_encode.hpp>
@@ -69,7 +71,10 @@ class HttpConnection::Exchange : public HttpExchange {
             char byte;
             const ssize_t got =
                 failed ? 0 : ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-            if (got > 0) co_return;
+            if (got > 0) {  // the next request waits: from here on only a hang-up counts
+              co_await watch_for_hangup(socket, shared);
+              co_return;
+            }
             if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
             shared->leave();
             co_return;
@@ -150,6 +155,20 @@ class HttpConnection::Exchange : public HttpExchange {
   bool answered() const { return answered_; }
 
  private:
+  struct Shared;
+  static awaitable<void> watch_for_hangup(tcp::socket& socket, std::shared_ptr<Shared> shared) {
+    asio::steady_timer timer(socket.get_executor());
+    while (!shared->over) {
+      pollfd state{socket.native_handle(), POLLRDHUP, 0};
+      if (::poll(&state, 1, 0) > 0) {
+        shared->leave();
+        co_return;
+      }
+      timer.expires_after(std::chrono::milliseconds(100));
+      co_await timer.async_wait(kTuple);
+    }
+  }
+
   // Outlives the exchange while the watcher still runs.
   struct Shared {
     bool over = false;
