@@ -66,7 +66,7 @@ class Connection {
 class Heart {
  public:
   explicit Heart(Connection& connection)
-      : connection_(connection), thread_([this](std::stop_token stop) { beat(stop); }) {}
+      : connection_(connection), thread_([this](const std::stop_token& stop) { beat(stop); }) {}
 
   void watch(const InProcessEngine* engine) {
     const std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ struct TextStream::State {
 };
 
 Result<TextStream> TextStream::make(std::shared_ptr<const Tokenizer> tokenizer,
-                                    TextStreamOptions options) {
+                                    const TextStreamOptions& options) {
   ROTA_ASSIGN_OR_RETURN(StopStrings stop,
                         StopStrings::make(options.stop, options.include_stop_in_text));
   return TextStream(std::make_unique<State>(std::move(tokenizer), options, std::move(stop)));

@@ -44,7 +44,7 @@ class TextStream {
  public:
   // kInvalidArgument: an empty stop string, or more than a megabyte of them.
   static Result<TextStream> make(std::shared_ptr<const Tokenizer> tokenizer,
-                                 TextStreamOptions options = {});
+                                 const TextStreamOptions& options = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
   TextStream& operator=(TextStream&&) noexcept;
