@@ -90,7 +90,10 @@ build() {
   local log=$ROTA_ROOT/build/$preset.log
   mkdir -p "$ROTA_ROOT/build"
   if [ ! -e "$ROTA_ROOT/build/$preset/build.ninja" ]; then
-    (cd "$ROTA_ROOT" && cmake --preset "$preset" ${CI:+-DROTA_WERROR=ON} >"$log" 2>&1) ||
+    local strict=()
+    # Under sanitizers g++ 12 warns of its own headers.
+    [ -z "${CI:-}" ] || [ "$preset" = asan ] || strict=(-DROTA_WERROR=ON)
+    (cd "$ROTA_ROOT" && cmake --preset "$preset" "${strict[@]}" >"$log" 2>&1) ||
       { tail -n 40 "$log" >&2; fail "cmake failed; the whole log is $log"; }
   fi
   (cd "$ROTA_ROOT" && ninja -C "build/$preset" "$@" >&2)
