@@ -82,6 +82,18 @@ Result<std::vector<int32_t>> encode_prompt(const Tokenizer& tokenizer, const Pro
   return ids;
 }
 
+// The conversation of a request, the same for answering it and for counting its tokens.
+ChatRequest chat_of(const ApiRequest& request) {
+  ChatRequest chat;
+  chat.messages = request.messages;
+  chat.tools = request.tools;
+  chat.tool_choice = request.tool_choice;
+  chat.reasoning_effort = request.reasoning_effort;
+  chat.template_kwargs = request.template_kwargs;
+  chat.add_generation_prompt = request.add_generation_prompt;
+  return chat;
+}
+
 }  // namespace
 
 Result<ModelText> load_model_text(const std::filesystem::path& model_dir) {
@@ -336,14 +348,7 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
       return invalid_argument(
           "tools: tool calls are served for harmony models only; leave tools out");
     }
-    ChatRequest chat;
-    chat.messages = out.request.messages;
-    chat.tools = out.request.tools;
-    chat.tool_choice = out.request.tool_choice;
-    chat.reasoning_effort = out.request.reasoning_effort;
-    chat.template_kwargs = out.request.template_kwargs;
-    chat.add_generation_prompt = out.request.add_generation_prompt;
-    ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat));
+    ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat_of(out.request)));
     ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompt.ids));
     return out;
   });
@@ -402,15 +407,7 @@ awaitable<HttpResponse> ServerApp::tokenize(const HttpRequest& http) {
       ROTA_ASSIGN_OR_RETURN(const ApiRequest request,
                             parse_chat_request(body, options_.sampling_defaults));
       if (!text_.chat) return text_.chat_problem;
-      ROTA_ASSIGN_OR_RETURN(
-          ChatPrompt rendered,
-          text_.chat->render({.messages = request.messages,
-                              .tools = request.tools,
-                              .tool_choice = request.tool_choice,
-                              .reasoning_effort = request.reasoning_effort,
-                              .template_kwargs = request.template_kwargs,
-                              .add_generation_prompt = request.add_generation_prompt,
-                              .date = {}}));
+      ROTA_ASSIGN_OR_RETURN(ChatPrompt rendered, text_.chat->render(chat_of(request)));
       ids = std::move(rendered.ids);
     } else if (fields.has("prompt")) {
       ROTA_ASSIGN_OR_RETURN(ids, encode_prompt(*text_.tokenizer, prompt, add_special_tokens));

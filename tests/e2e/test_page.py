@@ -23,17 +23,23 @@ def browser():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
+def ask(driver, server, text):
+    """Opens the page, sends a message once the engine is ready; returns the wait to go on with."""
+    driver.get(server.url + "/")
+    wait = WebDriverWait(driver, 60)
+    wait.until(lambda d: "experts" in d.find_element(By.ID, "model").text)
+    question = driver.find_element(By.ID, "question")
+    question.send_keys(text)
+    question.send_keys(Keys.ENTER)
+    return wait
+
+
 class Page(unittest.TestCase):
     def test_a_message_is_answered_and_tokens_show_their_experts(self):
         with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
             driver = browser()
             try:
-                driver.get(server.url + "/")
-                wait = WebDriverWait(driver, 60)
-                wait.until(lambda d: "experts" in d.find_element(By.ID, "model").text)
-                question = driver.find_element(By.ID, "question")
-                question.send_keys("What is the capital of France?")
-                question.send_keys(Keys.ENTER)
+                wait = ask(driver, server, "What is the capital of France?")
                 wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".message.assistant[data-done]"))
                 answer = driver.find_element(By.CSS_SELECTOR, ".message.assistant")
                 self.assertIn("Paris", answer.text)
@@ -55,12 +61,7 @@ class Page(unittest.TestCase):
         with harness.Server(harness.demo_model("gpt-oss-bf16")) as server:
             driver = browser()
             try:
-                driver.get(server.url + "/")
-                wait = WebDriverWait(driver, 60)
-                wait.until(lambda d: "experts" in d.find_element(By.ID, "model").text)
-                question = driver.find_element(By.ID, "question")
-                question.send_keys("<img src=x onerror=document.title='taken'><b>bold</b>")
-                question.send_keys(Keys.ENTER)
+                wait = ask(driver, server, "<img src=x onerror=document.title='taken'><b>bold</b>")
                 wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".message.assistant .token"))
                 driver.execute_script("document.getElementById('stop').click()")  # it may have ended by itself
                 wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".message.assistant[data-done]"))
