@@ -22,6 +22,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   std::string system;
   std::string once;
+  CLI::Option* once_option = nullptr;
   std::string reasoning_effort;
   int64_t max_tokens = 0;
 };
@@ -144,7 +145,28 @@ Status talk(Conversation& conversation) {
   }
 }
 
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+Status check(const ChatFlags& flags) {
+  ROTA_RETURN_IF_ERROR(flags.sampling.check());
+  const std::string& effort = flags.reasoning_effort;
+  if (!effort.empty() && effort != "low" && effort != "medium" && effort != "high") {
+    return invalid_argument("--reasoning-effort: \"{}\" is none of low, medium, high", effort);
+  }
+  if (flags.max_tokens < 0) {
+    return invalid_argument("--max-tokens: {} is negative; 0: what the context leaves",
+                            flags.max_tokens);
+  }
+  if (flags.once_option->count() > 0 && is_blank(flags.once)) {
+    return invalid_argument("--once: the message is empty; leave --once out for a conversation");
+  }
+  return {};
+}
+
 Status chat(const ChatFlags& flags) {
+  ROTA_RETURN_IF_ERROR(check(flags));
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(
@@ -168,7 +190,8 @@ CommandRun add_chat(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("chat", "talk with a model on the terminal");
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
-  flag(command, "--once", flags->once, "answer this one message and exit")->type_name("MESSAGE");
+  flags->once_option = flag(command, "--once", flags->once, "answer this one message and exit")
+                           ->type_name("MESSAGE");
   flag(command, "--system", flags->system, "system message")->type_name("TEXT");
   flag(command, "--reasoning-effort", flags->reasoning_effort,
        "low, medium or high, where the model knows it");

@@ -4,8 +4,14 @@
 //   max-num-seqs: 32
 //   served-model-name: [demo, default]
 //   enable-prefix-caching: false
+//
+// One file may serve several commands: a key that is another command's is ignored (told at
+// ROTA_LOG_LEVEL=debug); one that is nobody's is an error that names the nearest.
 #pragma once
 
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <string>
 #include <vector>
 
@@ -14,8 +20,9 @@
 namespace rota {
 
 // The arguments with those of the file put in front, right behind the subcommand, so that what was typed wins.
-// A key whose environment variable is set is left out. Names of flags are checked by the parser, like typed ones.
-Result<std::vector<std::string>> expand_config(std::vector<std::string> arguments);
+// A key whose environment variable is set is left out. `app` knows the commands and their flags.
+Result<std::vector<std::string>> expand_config(std::vector<std::string> arguments,
+                                               const CLI::App& app);
 
 // "--max-num-seqs" -> "ROTA_MAX_NUM_SEQS".
 std::string environment_name(const std::string& flag);

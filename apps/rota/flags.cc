@@ -1,6 +1,22 @@
 #include "rota/flags.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace rota {
+namespace {
+
+std::string refuse_switch(const std::string& text) {
+  try {
+    CLI::detail::to_flag_value(text);
+    return {};
+  } catch (const std::invalid_argument&) {
+    return fmt::format("\"{}\" is neither true nor false", text);
+  }
+}
+
+}  // namespace
+
 CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                        const std::string& help) {
   return app.add_option(name, values, help)
@@ -11,6 +27,7 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 
 CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
   return app.add_flag("--" + name + ",!--no-" + name, value, help)
+      ->check(CLI::Validator(refuse_switch, ""))
       ->envname(environment_name("--" + name));
 }
 
@@ -86,7 +103,8 @@ Result<EngineOptions> EngineFlags::resolve() const {
 void SamplingFlags::add_to(CLI::App& app) {
   const std::string group = "Sampling (default: the model's own)";
   const auto add = [&](const char* name, auto SamplingParams::* member, const char* help) {
-    return app.add_option(name, values.*member, help)
+    using Value = std::remove_reference_t<decltype(values.*member)>;
+    return check_type<Value>(app.add_option(name, values.*member, help))
         ->envname(environment_name(name))
         ->group(group);
   };
@@ -104,6 +122,16 @@ void SamplingFlags::add_to(CLI::App& app) {
   ROTA_SAMPLING_FLAG("--repetition-penalty", repetition_penalty,
                      "divides the logits of tokens that have come");
 #undef ROTA_SAMPLING_FLAG
+}
+
+Status SamplingFlags::check() const {
+  const Status status = validate(over({}), std::numeric_limits<int64_t>::max());
+  if (status.ok()) return {};
+  // "top_p: 7 is not in (0, 1]": a flag is named as its field is, with dashes.
+  std::string message = "--" + status.message();
+  const auto name_end = message.begin() + static_cast<std::ptrdiff_t>(message.find(':'));
+  std::replace(message.begin(), name_end, '_', '-');
+  return {status.code(), std::move(message)};
 }
 
 SamplingParams SamplingFlags::over(SamplingParams defaults) const {

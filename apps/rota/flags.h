@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <charconv>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -12,10 +15,35 @@
 
 namespace rota {
 
+// Why `text` is no T, or nothing: CLI11's own words are "Could not convert".
+template <typename T>
+std::string refuse_number(const std::string& text) {
+  T value{};
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault == std::errc() && end == text.data() + text.size()) return {};
+  if constexpr (std::is_floating_point_v<T>) {
+    return fmt::format("\"{}\" is not a number; expected one such as 0.5", text);
+  } else {
+    return fmt::format("\"{}\" is not a whole number from {} to {}", text,
+                       std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  }
+}
+
+// Values of a flag for numbers are looked at before they are converted.
+template <typename T>
+CLI::Option* check_type(CLI::Option* option) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    option->check(CLI::Validator([](std::string& text) { return refuse_number<T>(text); }, ""));
+  }
+  return option;
+}
+
 // Adds a flag with its environment variable: flag(app, "--seed", value, "help").
 template <typename T>
 CLI::Option* flag(CLI::App& app, const std::string& name, T& value, const std::string& help) {
-  return app.add_option(name, value, help)->envname(environment_name(name))->capture_default_str();
+  return check_type<T>(app.add_option(name, value, help))
+      ->envname(environment_name(name))
+      ->capture_default_str();
 }
 
 // The same for a flag that may be given more than once, each time with one value.
@@ -45,6 +73,8 @@ struct SamplingFlags {
   void add_to(CLI::App& app);
   // `defaults` with what was given on the command line over it.
   SamplingParams over(SamplingParams defaults) const;
+  // Ranges, before a model is loaded; the message names the flag.
+  Status check() const;
 
  private:
   std::vector<std::pair<CLI::Option*, void (*)(SamplingParams&, const SamplingParams&)>> given_;

@@ -49,6 +49,7 @@ Status generate(const GenerateFlags& flags) {
   }
   if (flags.max_tokens < 1)
     return invalid_argument("--max-tokens: {} is not at least 1", flags.max_tokens);
+  ROTA_RETURN_IF_ERROR(flags.sampling.check());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "engine/engine_server.h"
 #include "rota/command.h"
 #include "rota/config_file.h"
@@ -62,7 +63,9 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "rota: there is no command '%s'; see rota --help\n", argv[1]);
     return 2;
   }
-  Result<std::vector<std::string>> arguments = expand_config({argv + 1, argv + argc});
+  const Status environment = log::check_environment();
+  if (!environment.ok()) return fail(environment);
+  Result<std::vector<std::string>> arguments = expand_config({argv + 1, argv + argc}, app);
   if (!arguments.ok()) return fail(arguments.status());
   std::vector<std::string> reversed(arguments->rbegin(),
                                     arguments->rend());  // CLI11 takes them from the end

@@ -18,8 +18,10 @@
 #include "checkpoint/generation_config.h"
 #include "checkpoint/locate.h"
 #include "checkpoint/model_config.h"
+#include "engine/engine_plan.h"
 #include "engine/load_engine.h"
 #include "platform/clock.h"
+#include "platform/cpu.h"
 #include "rota/command.h"
 #include "rota/flags.h"
 #include "server/app.h"
@@ -132,9 +134,11 @@ Status serve(const ServeFlags& flags) {
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
-  // Faults of the model's folder are told now, before a process is started for it.
-  ROTA_RETURN_IF_ERROR(
-      Status(status_of(read_model_config(location.dir, {.hf_overrides = options.hf_overrides}))));
+  // Faults of the model's folder and of the flags are told now, before a process is started for it.
+  ROTA_ASSIGN_OR_RETURN(const ModelConfig config,
+                        read_model_config(location.dir, {.hf_overrides = options.hf_overrides}));
+  ROTA_ASSIGN_OR_RETURN(const EnginePlan plan, plan_engine(options, config, detect_cpu()));
+  ROTA_RETURN_IF_ERROR(Status(status_of(plan_kv_budget(memory_profile(plan, options, config, 0)))));
   ROTA_ASSIGN_OR_RETURN(const GenerationConfig generation, read_generation_config(location.dir));
   ROTA_ASSIGN_OR_RETURN(ModelText text, load_model_text(location.dir));
 

@@ -3,8 +3,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 namespace rota::log {
 namespace {
@@ -23,13 +25,27 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+constexpr const char* kLevelVariable = "ROTA_LOG_LEVEL";
+constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warning", "error",
+                                                         "off"};
+constexpr std::array<spdlog::level::level_enum, 5> kLevels = {
+    spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err,
+    spdlog::level::off};
+
+std::optional<spdlog::level::level_enum> level_of(std::string_view name) {
+  for (size_t i = 0; i < kLevelNames.size(); ++i) {
+    if (kLevelNames[i] == name) return kLevels[i];
+  }
+  return std::nullopt;
+}
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made =
         std::make_shared<spdlog::logger>("rota", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%L%$ %v");
-    const char* wanted = std::getenv("ROTA_LOG_LEVEL");
-    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    const char* wanted = std::getenv(kLevelVariable);
+    made->set_level(level_of(wanted == nullptr ? "" : wanted).value_or(spdlog::level::info));
     made->flush_on(spdlog::level::info);
     return made;
   }();
@@ -51,6 +67,16 @@ std::string escape(std::string_view text) {
 }
 
 }  // namespace
+
+Status check_environment() {
+  const char* wanted = std::getenv(kLevelVariable);
+  if (wanted == nullptr || *wanted == '\0' || level_of(wanted)) return {};
+  std::string known;
+  for (const std::string_view name : kLevelNames) {
+    known.append(known.empty() ? "" : ", ").append(name);
+  }
+  return invalid_argument("{}={}: expected one of {}", kLevelVariable, escape(wanted), known);
+}
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 

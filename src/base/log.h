@@ -8,9 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
+
 namespace rota::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
+
+// Refuses a ROTA_LOG_LEVEL that means nothing; programs ask before their first line.
+Status check_environment();
 
 void set_level(Level level);  // default: kInfo, or what ROTA_LOG_LEVEL says
 void write(Level level, std::string_view line);

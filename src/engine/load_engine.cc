@@ -1,12 +1,13 @@
 #include "engine/load_engine.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/log.h"
 #include "checkpoint/expected_tensors.h"
 #include "checkpoint/progress.h"
+#include "engine/engine_plan.h"
+#include "engine/format_bytes.h"
 #include "platform/memory.h"
 
 namespace rota {
@@ -15,20 +16,16 @@ namespace {
 // Rows of logits that a step may give to prompt_logprobs, beyond one for each running sequence.
 constexpr int64_t kPromptLogprobRows = 128;
 
-double gigabytes(int64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
-
-Compute resolve_dtype(DtypeChoice choice, const ModelConfig& config) {
-  if (choice == DtypeChoice::kAuto) {
-    return config.dtype == DType::kF32 ? Compute::kFloat32 : Compute::kBf16;
-  }
-  return choice == DtypeChoice::kFloat32 ? Compute::kFloat32 : Compute::kBf16;
-}
-
 Status choose_cpu(LoadedEngine& engine) {
   engine.cpu = detect_cpu();
-  const std::string& wanted = engine.options.isa;
-  ROTA_ASSIGN_OR_RETURN(engine.isa, choose_isa(engine.cpu, wanted.empty() ? std::getenv("ROTA_ISA")
-                                                                          : wanted.c_str()));
+  ROTA_ASSIGN_OR_RETURN(engine.isa, isa_of(engine.options, engine.cpu));
+  if (engine.options.threads > engine.cpu.logical_cpus) {
+    log::warning(
+        "--threads {}: this process may run on {} CPUs ({} cores) only; the threads of a step will "
+        "wait for one another, {} or fewer are faster",
+        engine.options.threads, engine.cpu.logical_cpus, engine.cpu.physical_cores,
+        engine.cpu.physical_cores);
+  }
   engine.team = std::make_unique<ThreadTeam>(
       ThreadTeamOptions{.threads = engine.options.threads, .pin = engine.options.pin});
   log::info("CPU: {}; using {} with {} threads", describe(engine.cpu), to_string(engine.isa),
@@ -69,9 +66,8 @@ Result<Checkpoint> open_weights(const LoadedEngine& engine) {
     ROTA_RETURN_IF_ERROR(checkpoint.warm(progress));
   } else {
     log::warning(
-        "the weights ({:.1f} GB) are larger than the memory available ({:.1f} GB): steps "
-        "will wait for the disk",
-        gigabytes(checkpoint.total_bytes()), gigabytes(available));
+        "the weights ({}) are larger than the memory available ({}): steps will wait for the disk",
+        format_bytes(checkpoint.total_bytes()), format_bytes(available));
   }
   return checkpoint;
 }
@@ -81,7 +77,7 @@ Status build_model(LoadedEngine& engine) {
   engine.max_logit_rows =
       options.max_num_seqs + std::min(kPromptLogprobRows, options.max_num_batched_tokens);
   ModelOptions model_options;
-  model_options.compute = resolve_dtype(options.dtype, engine.config);
+  model_options.compute = compute_of(options.dtype, engine.config);
   model_options.isa = engine.isa;
   model_options.moe = options.moe;
   model_options.max_batch_tokens = options.max_num_batched_tokens;
@@ -91,40 +87,43 @@ Status build_model(LoadedEngine& engine) {
   model_options.verify_weights = options.verify_weights;
   ROTA_ASSIGN_OR_RETURN(engine.model,
                         load_model(engine.config, *engine.checkpoint, model_options, *engine.team));
-  log::info("dtype {}; weights {}: {:.2f} GB, of which {:.2f} GB copied",
+  log::info("dtype {}; weights {}: {}, and {} of copies",
             model_options.compute == Compute::kBf16 ? "bfloat16" : "float32",
-            to_string(engine.checkpoint->residence()), gigabytes(engine.checkpoint->total_bytes()),
-            gigabytes(engine.model->copied_bytes()));
+            to_string(engine.checkpoint->residence()),
+            format_bytes(engine.checkpoint->total_bytes()),
+            format_bytes(engine.model->copied_bytes()));
   for (const std::string& line : engine.model->choices()) log::info("{}", line);
   return {};
 }
 
-Status size_cache(LoadedEngine& engine, int64_t available_bytes) {
+// What would not fit is told before the weights are read and copied.
+Status check_memory(const LoadedEngine& engine, const EnginePlan& plan, int64_t available_bytes) {
+  MemoryProfile profile =
+      memory_profile(plan, engine.options, engine.config, engine.checkpoint->total_bytes());
+  profile.available_bytes = available_bytes;
+  return status_of(plan_kv_budget(profile));
+}
+
+Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t available_bytes) {
   EngineOptions& options = engine.options;
   const Checkpoint& weights = *engine.checkpoint;
   const int64_t logits =
       engine.max_logit_rows * engine.config.vocab * static_cast<int64_t>(sizeof(float));
-  MemoryProfile profile;
+  MemoryProfile profile = memory_profile(plan, options, engine.config, weights.total_bytes());
   profile.spec = &engine.model->kv_spec();
   profile.available_bytes = available_bytes;
-  profile.weight_bytes = weights.total_bytes() + engine.model->copied_bytes();
+  profile.copied_bytes = engine.model->copied_bytes();
   profile.weights_can_be_paged = weights.residence() == WeightsResidence::kMapped;
   profile.workspace_bytes = engine.model->workspace_bytes() + logits;
-  profile.memory_utilization = options.memory_utilization;
-  profile.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
-  profile.max_num_seqs = options.max_num_seqs;
-  profile.model_max_len = engine.config.max_position;
-  profile.wanted_max_len = options.max_model_len;
-  profile.max_chunk_tokens = options.max_num_batched_tokens;
   ROTA_ASSIGN_OR_RETURN(engine.kv, plan_kv_budget(profile));
   ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate(*profile.spec, engine.kv.pages));
   engine.cache = std::make_unique<KvCache>(std::move(cache));
   options.max_model_len = engine.kv.max_model_len;
   if (!engine.kv.note.empty()) log::warning("{}", engine.kv.note);
   log::info(
-      "KV cache: {:.2f} GB, {} pages of {} tokens, {} bytes a token: {} tokens fit, "
+      "KV cache: {}, {} pages of {} tokens, {} bytes a token: {} tokens fit, "
       "{:.1f} sequences of {} (max_model_len)",
-      gigabytes(engine.kv.bytes), engine.kv.pages, kKvBlockTokens,
+      format_bytes(engine.kv.bytes), engine.kv.pages, kKvBlockTokens,
       profile.spec->bytes_per_token().count, engine.kv.tokens,
       static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
       options.max_model_len);
@@ -151,10 +150,13 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   const int64_t available_bytes = memory_info().available_bytes;
   ROTA_RETURN_IF_ERROR(choose_cpu(engine));
   ROTA_RETURN_IF_ERROR(read_configs(engine));
+  ROTA_ASSIGN_OR_RETURN(const EnginePlan plan,
+                        plan_engine(engine.options, engine.config, engine.cpu));
   ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_weights(engine));
   engine.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  ROTA_RETURN_IF_ERROR(check_memory(engine, plan, available_bytes));
   ROTA_RETURN_IF_ERROR(build_model(engine));
-  ROTA_RETURN_IF_ERROR(size_cache(engine, available_bytes));
+  ROTA_RETURN_IF_ERROR(size_cache(engine, plan, available_bytes));
   log::info("sampling defaults: {}", describe_sampling(engine.info().default_sampling));
   return engine;
 }

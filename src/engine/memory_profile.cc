@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "engine/format_bytes.h"
 #include "kernels/attention.h"
 
 namespace rota {
 namespace {
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
-
-std::string gigabytes(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
-}
 
 // Mapped weights that exceed the memory leave this part of it to the KV cache: steps wait for the
 // disk then whatever the cache does.
@@ -21,29 +18,64 @@ constexpr double kShareWhereWeightsArePaged = 0.1;
 int64_t bytes_for_kv(const MemoryProfile& profile, std::string& note) {
   if (profile.kv_cache_memory_bytes > 0) return profile.kv_cache_memory_bytes;
   const double usable = profile.memory_utilization * static_cast<double>(profile.available_bytes);
-  const int64_t left =
-      static_cast<int64_t>(usable) - profile.weight_bytes - profile.workspace_bytes;
+  const int64_t beside_weights =
+      static_cast<int64_t>(usable) - profile.copied_bytes - profile.workspace_bytes;
+  const int64_t left = beside_weights - profile.weight_bytes;
   const auto share = static_cast<int64_t>(kShareWhereWeightsArePaged * usable);
   if (left >= share || !profile.weights_can_be_paged) return left;
   note = fmt::format(
       "the weights ({}) and the KV cache do not fit into {} of memory together: steps will wait "
-      "for "
-      "the disk",
-      gigabytes(profile.weight_bytes), gigabytes(profile.available_bytes));
+      "for the disk",
+      format_bytes(profile.weight_bytes), format_bytes(profile.available_bytes));
   return share;
 }
 
-Status too_small(const MemoryProfile& profile, int64_t bytes, int64_t fits, int64_t length) {
-  const int64_t needed = pages_for_sequence(*profile.spec, length) * profile.spec->page_bytes.count;
+// Copies are memory of our own: the kernel cannot drop them as it drops mapped weights.
+Status check_copies(const MemoryProfile& profile, int64_t kv_bytes) {
+  const int64_t taken =
+      profile.copied_bytes + profile.workspace_bytes + std::max<int64_t>(kv_bytes, 0);
+  if (profile.copied_bytes == 0 || taken <= profile.available_bytes) return {};
   return error(
       StatusCode::kResourceExhausted,
-      "the KV cache has no room for one sequence of {} tokens: that takes {}, and {} are left "
-      "({} of memory available, --memory-utilization {}, weights {}, workspace {}). Give "
-      "--max-model-len {} or less, or more memory with --memory-utilization or "
-      "--kv-cache-memory-bytes.",
-      length, gigabytes(needed), gigabytes(std::max<int64_t>(bytes, 0)),
-      gigabytes(profile.available_bytes), profile.memory_utilization,
-      gigabytes(profile.weight_bytes), gigabytes(profile.workspace_bytes), fits);
+      "the padded copies of the experts take {}, made because of {}; with a KV cache of {} and a "
+      "workspace of {} they do not fit into the {} of memory available. Leave {} out, or give the "
+      "cache less with --kv-cache-memory-bytes.",
+      format_bytes(profile.copied_bytes), profile.copied_because,
+      format_bytes(std::max<int64_t>(kv_bytes, 0)), format_bytes(profile.workspace_bytes),
+      format_bytes(profile.available_bytes), profile.copied_because);
+}
+
+int64_t sequence_bytes(const MemoryProfile& profile, int64_t tokens) {
+  return pages_for_sequence(*profile.spec, tokens) * profile.spec->page_bytes.count;
+}
+
+std::string where_memory_goes(const MemoryProfile& profile) {
+  if (profile.kv_cache_memory_bytes > 0) {
+    return fmt::format("--kv-cache-memory-bytes {}", profile.kv_cache_memory_bytes);
+  }
+  return fmt::format(
+      "{} of memory available, --memory-utilization {}, weights {}, copies {}, workspace {}",
+      format_bytes(profile.available_bytes), profile.memory_utilization,
+      format_bytes(profile.weight_bytes), format_bytes(profile.copied_bytes),
+      format_bytes(profile.workspace_bytes));
+}
+
+Status too_small(const MemoryProfile& profile, int64_t bytes, int64_t fits, int64_t length) {
+  const int64_t needed = sequence_bytes(profile, length);
+  const std::string found = fmt::format(
+      "the KV cache has no room for one sequence of {} tokens: that takes {} bytes ({}), and {} "
+      "are left ({})",
+      length, needed, format_bytes(needed), format_bytes(std::max<int64_t>(bytes, 0)),
+      where_memory_goes(profile));
+  const std::string more =
+      fmt::format("more memory: --kv-cache-memory-bytes {} or --memory-utilization", needed);
+  if (fits > 0) {
+    return error(StatusCode::kResourceExhausted, "{}. Give --max-model-len {} or less, or {}.",
+                 found, fits, more);
+  }
+  return error(StatusCode::kResourceExhausted,
+               "{}. Even the shortest cache, of {} tokens, takes {} bytes. Give {}.", found,
+               kKvBlockTokens, sequence_bytes(profile, kKvBlockTokens), more);
 }
 
 void append_note(std::string& note, const std::string& more) {
@@ -80,6 +112,7 @@ Result<KvBudget> plan_kv_budget(const MemoryProfile& profile) {
   const KvSpec& spec = *profile.spec;
   KvBudget budget;
   const int64_t bytes = bytes_for_kv(profile, budget.note);
+  ROTA_RETURN_IF_ERROR(check_copies(profile, bytes));
   const int64_t affordable = std::max<int64_t>(bytes, 0) / spec.page_bytes.count;
   const int64_t fits = longest_sequence(spec, affordable);
 

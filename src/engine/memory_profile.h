@@ -1,8 +1,8 @@
 // How much memory the KV cache gets, in pages and tokens: pure arithmetic over what was measured.
 //
-// Contract: kv bytes = --kv-cache-memory-bytes, or utilization * available - weights - workspace.
-// Mapped weights count although the kernel could drop them: a step that waits for the disk is no
-// step. No more pages than max_num_seqs sequences of max_model_len could ever use.
+// Contract: kv bytes = --kv-cache-memory-bytes, or utilization * available - weights - copies -
+// workspace. Mapped weights count although the kernel could drop them: a step that waits for the
+// disk is no step. Copies that do not fit beside cache and workspace are an error. No more pages than max_num_seqs sequences of max_model_len could ever use.
 //
 //   ROTA_ASSIGN_OR_RETURN(KvBudget kv, plan_kv_budget({.spec = model->kv_spec(), ...}));
 #pragma once
@@ -18,7 +18,9 @@ namespace rota {
 struct MemoryProfile {
   const KvSpec* spec = nullptr;
   int64_t available_bytes = 0;       // before the weights were read
-  int64_t weight_bytes = 0;          // mapped, locked or copied
+  int64_t weight_bytes = 0;          // of the checkpoint: mapped or locked
+  int64_t copied_bytes = 0;          // padded copies beside it: never paged
+  std::string copied_because;        // the flags that made them: "--moe-hidden-alignment 256"
   bool weights_can_be_paged = true;  // mapped and not locked: may exceed the memory, with a warning
   int64_t workspace_bytes = 0;
   double memory_utilization = 0.9;

@@ -7,6 +7,7 @@ namespace rota {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kPage = 1000000;
 
@@ -63,6 +64,33 @@ TEST(KvBudget, NoRoomAtAllIsAnError) {
   MemoryProfile profile = profile_of(spec);
   profile.weights_can_be_paged = false;
   profile.weight_bytes = 2000 * kPage;
+  EXPECT_FALSE(plan_kv_budget(profile).ok());
+}
+
+TEST(KvBudget, ACacheTooSmallForAnythingSaysWhatOneSequenceTakes) {
+  const KvSpec spec = spec_of({0, 0});
+  MemoryProfile profile = profile_of(spec);
+  profile.kv_cache_memory_bytes = 1000;
+  const std::string message = plan_kv_budget(profile).status().message();
+  EXPECT_THAT(message, HasSubstr("--kv-cache-memory-bytes 1000"));
+  EXPECT_THAT(message, HasSubstr("of 64 tokens, takes 2000000 bytes"));
+  EXPECT_THAT(message, HasSubstr("4096 tokens: that takes 128000000 bytes"));
+  EXPECT_THAT(message, Not(HasSubstr("or less")));
+}
+
+// Copies cannot be paged, so beside them no warning is enough.
+TEST(KvBudget, CopiesThatDoNotFitAreAnErrorThatNamesTheFlag) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.copied_bytes = 850 * kPage;
+  profile.copied_because = "--moe-hidden-alignment 256";
+  const Status status = plan_kv_budget(profile).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("padded copies of the experts take 850.00 MB"));
+  EXPECT_THAT(status.message(), HasSubstr("--moe-hidden-alignment 256"));
+  profile.copied_bytes = 100 * kPage;
+  EXPECT_TRUE(plan_kv_budget(profile).ok());
+  profile.kv_cache_memory_bytes = 900 * kPage;  // an explicit cache does not fit beside them either
   EXPECT_FALSE(plan_kv_budget(profile).ok());
 }
 

@@ -151,7 +151,7 @@ std::string_view to_string(Isa isa) {
   return "unknown";
 }
 
-Result<Isa> choose_isa(const CpuFeatures& cpu, const char* forced) {
+Result<Isa> choose_isa(const CpuFeatures& cpu, const char* forced, std::string_view given_as) {
   const std::string_view wanted = forced == nullptr ? "" : forced;
   if (wanted.empty()) {
     if (cpu.avx512) return Isa::kAvx512;
@@ -161,20 +161,20 @@ Result<Isa> choose_isa(const CpuFeatures& cpu, const char* forced) {
   if (wanted == "ref") return Isa::kRef;
   if (wanted == "avx2") {
     if (cpu.avx2) return Isa::kAvx2;
-    return error(StatusCode::kUnsupported,
-                 "ROTA_ISA=avx2: this CPU ({}) or its operating system lacks AVX2, FMA or F16C; "
-                 "unset ROTA_ISA or use ref",
-                 cpu.model_name);
+    return error(
+        StatusCode::kUnsupported,
+        "{}{}: this CPU ({}) or its operating system lacks AVX2, FMA or F16C; leave it out "
+        "or use ref",
+        given_as, wanted, cpu.model_name);
   }
   if (wanted == "avx512") {
     if (cpu.avx512) return Isa::kAvx512;
-    return error(
-        StatusCode::kUnsupported,
-        "ROTA_ISA=avx512: this CPU ({}) or its operating system lacks AVX-512 F, BW, DQ or "
-        "VL; unset ROTA_ISA or use {}",
-        cpu.model_name, cpu.avx2 ? "avx2" : "ref");
+    return error(StatusCode::kUnsupported,
+                 "{}{}: this CPU ({}) or its operating system lacks AVX-512 F, BW, DQ or VL; leave "
+                 "it out or use {}",
+                 given_as, wanted, cpu.model_name, cpu.avx2 ? "avx2" : "ref");
   }
-  return invalid_argument("ROTA_ISA={}: expected ref, avx2 or avx512", wanted);
+  return invalid_argument("{}{}: expected ref, avx2 or avx512", given_as, wanted);
 }
 
 std::string describe(const CpuFeatures& cpu) {

@@ -30,8 +30,10 @@ CpuFeatures detect_cpu();
 
 std::string_view to_string(Isa isa);
 
-// `forced` may be null or empty: the best available.
-Result<Isa> choose_isa(const CpuFeatures& cpu, const char* forced);
+// `forced` may be null or empty: the best available. `given_as` is what the user wrote, for messages:
+// "ROTA_ISA=avx2", "--isa avx2".
+Result<Isa> choose_isa(const CpuFeatures& cpu, const char* forced,
+                       std::string_view given_as = "ROTA_ISA=");
 
 // "AVX2 FMA; no AVX-512: ..." for start-up logs and `rota backends`.
 std::string describe(const CpuFeatures& cpu);

@@ -7,7 +7,7 @@ namespace rota {
 
 std::optional<std::string> refuse_without_vectors(const BackendContext& context) {
   if (context.isa != Isa::kRef) return std::nullopt;
-  if (context.cpu.avx2) return "needs AVX2 or AVX-512, which ROTA_ISA=ref turns off";
+  if (context.cpu.avx2) return "needs AVX2 or AVX-512, which --isa ref or ROTA_ISA=ref turns off";
   return fmt::format("needs AVX2 or AVX-512, which this CPU lacks ({})", context.cpu.model_name);
 }
 
