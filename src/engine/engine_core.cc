@@ -83,9 +83,11 @@ Status EngineCore::warm_up() {
   EngineRequest request;
   request.id = "warm-up";
   const int64_t tokens = std::clamp<int64_t>(info_.max_model_len - 2, 1, 16);
+  std::vector<int32_t> prompt;
   for (int64_t i = 0; i < tokens; ++i) {
-    request.prompt.push_back(static_cast<int32_t>(i % info_.vocab_size));
+    prompt.push_back(static_cast<int32_t>(i % info_.vocab_size));
   }
+  request.prompt = std::move(prompt);
   request.sampling.max_tokens = std::min<int64_t>(2, info_.max_model_len - tokens);
   request.sampling.ignore_eos = true;
   Status outcome;
@@ -137,7 +139,8 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Outpu
   sort_unique(it.banned_tokens);
   it.prompt_tokens = static_cast<int64_t>(it.request.prompt.size());
   it.tokens.reserve(static_cast<size_t>(it.longest()));
-  it.tokens = it.request.prompt;
+  it.tokens.assign(it.request.prompt.begin(), it.request.prompt.end());
+  it.request.prompt = {};  // `tokens` begins with it
   return sequence;
 }
 

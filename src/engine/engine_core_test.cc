@@ -46,6 +46,12 @@ std::vector<int32_t> random_prompt(std::mt19937& random, size_t length, int64_t 
   return prompt;
 }
 
+void shorten_prompt(EngineRequest& request, size_t length) {
+  std::vector<int32_t> prompt = request.prompt.vector();
+  prompt.resize(std::min(prompt.size(), length));
+  request.prompt = std::move(prompt);
+}
+
 // A mix of everything: lengths around the block size, greedy and sampled, penalties and filters.
 std::vector<EngineRequest> mixed_requests(uint32_t seed, size_t count) {
   std::mt19937 random(seed);
@@ -125,7 +131,7 @@ TEST_P(EveryModel, TheSameBitsUnderPreemption) {
   // Answers of two and three blocks: what fits at the start does not fit later.
   std::vector<EngineRequest> requests = mixed_requests(5, 6);
   for (EngineRequest& request : requests) {
-    request.prompt.resize(std::min<size_t>(request.prompt.size(), 70));
+    shorten_prompt(request, 70);
     request.sampling.max_tokens = 120;
   }
   const std::vector<Collected> alone = each_alone(GetParam(), requests);
@@ -189,7 +195,7 @@ TEST(EngineCore, CacheSaltsDoNotShare) {
 TEST(EngineCore, RandomLifeUnderPressure) {
   std::vector<EngineRequest> requests = mixed_requests(11, 40);
   for (size_t i = 0; i < requests.size(); i += 2) {
-    requests[i].prompt.resize(std::min<size_t>(requests[i].prompt.size(), 60));
+    shorten_prompt(requests[i], 60);
     requests[i].sampling.max_tokens = 100;
   }
   const std::vector<Collected> alone = each_alone("gptoss-mxfp4-h160", requests);
@@ -282,8 +288,9 @@ TEST(EngineCore, PromptLogprobsAreThoseOfADecodeStep) {
   answer.sampling.logprobs = 4;
   const Collected generated = generate_one(*engine, answer);
 
-  EngineRequest echo = request_of(prompt, 0);
-  echo.prompt.insert(echo.prompt.end(), generated.tokens.begin(), generated.tokens.end());
+  std::vector<int32_t> whole = prompt;
+  whole.insert(whole.end(), generated.tokens.begin(), generated.tokens.end());
+  EngineRequest echo = request_of(whole, 0);
   echo.sampling.prompt_logprobs = 4;
   const Collected scored = generate_one(*engine, echo);
   EXPECT_EQ(scored.finish_reason, FinishReason::kLength);

@@ -1,5 +1,6 @@
 #include "engine/in_process_engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -68,6 +69,7 @@ struct InProcessEngine::State {
   bool wait_for_work(std::vector<Command>& commands);
   void execute(Command& command);
   void start_request(Submission& submission);
+  void take_back(const std::string& id, const Handle* handle);
   void forget(const std::string& id, const Handle& handle);
   void count_ended();
   void publish_stats(bool with_expert_tokens);
@@ -157,6 +159,20 @@ void InProcessEngine::State::start_request(Submission& submission) {
   }
 }
 
+// Under the lock. A submission that the engine's thread has not fetched is dropped, so that asking and
+// leaving during a long step takes no memory; another one is cancelled there.
+void InProcessEngine::State::take_back(const std::string& id, const Handle* handle) {
+  const auto unseen = std::find_if(inbox.begin(), inbox.end(), [&](const Command& command) {
+    const auto* submission = std::get_if<Submission>(&command);
+    return submission != nullptr && submission->handle.get() == handle;
+  });
+  if (unseen != inbox.end()) {
+    inbox.erase(unseen);
+  } else {
+    inbox.emplace_back(Cancellation{id});
+  }
+}
+
 // An id is free again before its client hears of the end.
 void InProcessEngine::State::forget(const std::string& id, const Handle& handle) {
   const std::lock_guard lock(mutex);
@@ -218,7 +234,7 @@ void InProcessEngine::cancel(std::string_view id) {
     const auto found = state_->live.find(id);
     if (found == state_->live.end()) return;
     found->second->cancelled = true;
-    state_->inbox.emplace_back(Cancellation{found->first});
+    state_->take_back(found->first, found->second.get());
     state_->live.erase(found);
   }
   state_->wake.notify_one();

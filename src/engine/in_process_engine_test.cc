@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -99,6 +100,38 @@ TEST(InProcessEngine, ABadRequestIsRefusedAtOnce) {
             StatusCode::kInvalidArgument);
 }
 
+// What was cancelled before the engine's thread has seen it is gone at once: a client that asks and leaves
+// while a long step runs costs nothing.
+TEST(InProcessEngine, CancelledBeforeItWasSeenIsForgottenAtOnce) {
+  const auto engine = start();
+  std::promise<void> in_step;
+  std::promise<void> go_on;
+  std::future<void> may_go_on = go_on.get_future();
+  std::once_flag once;
+  ASSERT_TRUE(engine
+                  ->submit(request_of({1, 2, 3}, 3),
+                           [&](const RequestOutput&) {
+                             std::call_once(once, [&] {
+                               in_step.set_value();
+                               may_go_on.wait();
+                             });
+                           })
+                  .ok());
+  in_step.get_future().wait();
+  for (int i = 0; i < 100; ++i) {
+    auto kept = std::make_shared<int>(i);
+    const std::weak_ptr<int> watched = kept;
+    const EngineRequest request = request_of({4, 5}, 3);
+    ASSERT_TRUE(engine->submit(request, [kept](const RequestOutput&) {}).ok());
+    kept.reset();
+    EXPECT_FALSE(watched.expired());
+    engine->cancel(request.id);
+    EXPECT_TRUE(watched.expired());
+  }
+  go_on.set_value();
+  EXPECT_TRUE(engine->drain(120));
+}
+
 // Many threads submit and cancel; nothing is lost, nothing is left.
 TEST(InProcessEngine, ChurnFromManyThreads) {
   const auto engine = start();
@@ -114,7 +147,8 @@ TEST(InProcessEngine, ChurnFromManyThreads) {
       for (int i = 0; i < kEach; ++i) {
         EngineRequest request;
         request.id = std::to_string(t) + "/" + std::to_string(i);
-        request.prompt.assign(1 + random() % 100, static_cast<int32_t>(random() % 600));
+        request.prompt =
+            std::vector<int32_t>(1 + random() % 100, static_cast<int32_t>(random() % 600));
         request.sampling.max_tokens = static_cast<int64_t>(1 + random() % 20);
         request.sampling.ignore_eos = true;
         const std::string id = request.id;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,9 +38,33 @@ inline constexpr int64_t kMaxLogprobs = 20;
 // Message names the field: "temperature: -1 is not in [0, 2]". A temperature below 1e-5 is greedy.
 Status validate(const SamplingParams& params, int64_t vocab_size);
 
+// Token ids that nobody changes any more. Copies share them: the choices of one request, what is checked
+// and what is sent hold the prompt once.
+class TokenIds {
+ public:
+  TokenIds() = default;
+  TokenIds(std::vector<int32_t> ids)
+      : ids_(std::make_shared<const std::vector<int32_t>>(std::move(ids))) {}
+  TokenIds(std::initializer_list<int32_t> ids) : TokenIds(std::vector<int32_t>(ids)) {}
+
+  const std::vector<int32_t>& vector() const {
+    static const std::vector<int32_t> kNone;
+    return ids_ ? *ids_ : kNone;
+  }
+  size_t size() const { return vector().size(); }
+  bool empty() const { return vector().empty(); }
+  auto begin() const { return vector().begin(); }
+  auto end() const { return vector().end(); }
+  int32_t operator[](size_t index) const { return vector()[index]; }
+  bool operator==(const TokenIds& other) const { return vector() == other.vector(); }
+
+ private:
+  std::shared_ptr<const std::vector<int32_t>> ids_;
+};
+
 struct EngineRequest {
   std::string id = {};  // unique among running requests; echoed in outputs
-  std::vector<int32_t> prompt = {};
+  TokenIds prompt = {};
   SamplingParams sampling;
   int64_t priority = 0;         // lower runs first
   std::string cache_salt = {};  // prefix cache entries are shared only under the same salt

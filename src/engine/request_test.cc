@@ -29,8 +29,8 @@ EngineInfo small_engine() {
 
 EngineRequest request_of(size_t prompt_tokens, int64_t max_tokens) {
   EngineRequest request;
-  request.id = "r";
-  request.prompt.assign(prompt_tokens, 7);
+  request.id = "request";
+  request.prompt = std::vector<int32_t>(prompt_tokens, 7);
   request.sampling.max_tokens = max_tokens;
   return request;
 }
@@ -148,10 +148,21 @@ TEST(CheckRequest, LargerThanAllKvIsRefusedAtAdmission) {
 TEST(CheckRequest, PromptMustBeTokensOfTheVocabulary) {
   EXPECT_THAT(check_request(request_of(0, 1), small_engine()).message(), HasSubstr("empty"));
   EngineRequest request = request_of(5, 1);
-  request.prompt[3] = kVocab;
+  request.prompt = {1, 2, 3, kVocab, 5};
   EXPECT_THAT(check_request(request, small_engine()).message(), HasSubstr("640 at index 3"));
-  request.prompt[3] = -1;
+  request.prompt = {1, 2, 3, -1, 5};
   EXPECT_FALSE(check_request(request, small_engine()).ok());
+}
+
+TEST(TokenIds, CopiesShareWhatNobodyChanges) {
+  EngineRequest first;
+  first.prompt = std::vector<int32_t>(1000, 7);
+  const EngineRequest second = first;
+  EXPECT_EQ(second.prompt.vector().data(), first.prompt.vector().data());
+  first.prompt = {};
+  EXPECT_TRUE(first.prompt.empty());
+  EXPECT_EQ(second.prompt.size(), 1000u);
+  EXPECT_EQ(second.prompt[999], 7);
 }
 
 TEST(CheckRequest, PromptLogprobsOfAVeryLongPromptAreBounded) {

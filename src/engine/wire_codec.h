@@ -230,6 +230,17 @@ struct Codec<std::vector<T>> {
 };
 
 template <>
+struct Codec<TokenIds> {
+  static Json pack(const TokenIds& ids) { return Codec<std::vector<int32_t>>::pack(ids.vector()); }
+  static bool unpack(const Json& json, TokenIds& ids) {
+    std::vector<int32_t> values;
+    if (!Codec<std::vector<int32_t>>::unpack(json, values)) return false;
+    ids = std::move(values);
+    return true;
+  }
+};
+
+template <>
 struct Codec<Status> {
   static Json pack(const Status& status) {
     return Json::array(

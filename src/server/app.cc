@@ -267,8 +267,7 @@ Status ServerApp::ready_for(const ApiRequest& request) const {
   return {};
 }
 
-Status ServerApp::check_prompt(const ApiRequest& request,
-                               const std::vector<int32_t>& prompt) const {
+Status ServerApp::check_prompt(const ApiRequest& request, const TokenIds& prompt) const {
   ROTA_ASSIGN_OR_RETURN(const EngineInfo info, engine_.info());
   EngineRequest probe;
   probe.prompt = prompt;
@@ -293,7 +292,7 @@ HttpResponse not_found_or(const Status& status) {
 awaitable<void> ServerApp::completions(HttpRequest& http, HttpExchange& exchange) {
   struct Prepared {
     ApiRequest request;
-    std::vector<std::vector<int32_t>> prompts;
+    std::vector<TokenIds> prompts;
   };
   auto prepared = co_await offload(pool_, [&]() -> Result<Prepared> {
     Prepared out;
@@ -306,8 +305,8 @@ awaitable<void> ServerApp::completions(HttpRequest& http, HttpExchange& exchange
           encode_prompt(*text_.tokenizer, prompt, out.request.add_special_tokens));
       if (ids.empty())
         return invalid_argument("prompt: is empty: there must be at least one token");
-      ROTA_RETURN_IF_ERROR(check_prompt(out.request, ids));
-      out.prompts.push_back(std::move(ids));
+      out.prompts.emplace_back(std::move(ids));
+      ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompts.back()));
     }
     return out;
   });
@@ -336,6 +335,7 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
   struct Prepared {
     ApiRequest request;
     ChatPrompt prompt;
+    TokenIds ids;  // of the prompt
   };
   auto prepared = co_await offload(pool_, [&]() -> Result<Prepared> {
     Prepared out;
@@ -349,7 +349,8 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
           "tools: tool calls are served for harmony models only; leave tools out");
     }
     ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat_of(out.request)));
-    ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompt.ids));
+    out.ids = out.prompt.ids;
+    ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.ids));
     return out;
   });
   if (!prepared.ok()) {
@@ -365,7 +366,7 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
   generation.created = unix_seconds();
   generation.request = std::move(prepared->request);
   generation.chat_prompt = std::move(prepared->prompt);
-  generation.prompts.push_back(generation.chat_prompt.ids);
+  generation.prompts.push_back(std::move(prepared->ids));
 
   ApiRequest& request = generation.request;
   const auto prompt_tokens = static_cast<int64_t>(generation.chat_prompt.ids.size());

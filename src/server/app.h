@@ -78,7 +78,7 @@ class ServerApp {
   Status ready_for(const ApiRequest& request) const;
 
   // What the engine would say of a prompt, before anything is made for it.
-  Status check_prompt(const ApiRequest& request, const std::vector<int32_t>& prompt) const;
+  Status check_prompt(const ApiRequest& request, const TokenIds& prompt) const;
 
   // One API request whose prompts are tokens: submits its choices, delivers their news, cleans up.
   struct Generation;

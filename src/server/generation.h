@@ -25,7 +25,7 @@ struct ServerApp::Generation {
   Clock::time_point started = Clock::now();
 
   // Prompt p has choices [p * n, (p + 1) * n).
-  std::vector<std::vector<int32_t>> prompts;
+  std::vector<TokenIds> prompts;
   std::vector<std::unique_ptr<Choice>> choices;
   std::vector<Clock::time_point> last_token;  // of each choice; the start before the first
   std::vector<bool> has_token;
@@ -38,7 +38,7 @@ struct ServerApp::Generation {
   bool chat = false;
 
   std::string engine_id(size_t choice) const { return id + "-" + std::to_string(choice); }
-  const std::vector<int32_t>& prompt_of(size_t choice) const {
+  const TokenIds& prompt_of(size_t choice) const {
     return prompts[choice / static_cast<size_t>(request.n)];
   }
   bool all_finished() const {

@@ -82,6 +82,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   words.push_back("--fd");
   words.push_back(std::to_string(kChildSocket));
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
 

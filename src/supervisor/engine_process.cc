@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,12 @@ constexpr int kPollMilliseconds = 250;
 struct Outstanding {
   std::string client_id;
   EngineClient::OutputFn on_output;
+};
+
+// A message on its way to the process.
+struct Unsent {
+  std::string frame;
+  std::string submits;  // the id on the wire of the request that it brings; else empty
 };
 
 std::string_view describe(EngineState state) {
@@ -89,6 +96,7 @@ class SocketEngineClient::Impl {
   }
   pid_t pid() const { return pid_; }
   int64_t restarts() const { return restarts_; }
+  int64_t unsent_bytes() const;
 
   Status submit(EngineRequest request, OutputFn on_output);
   void cancel(std::string_view id);
@@ -116,7 +124,13 @@ class SocketEngineClient::Impl {
 
   Status unavailable() const;  // under the lock: why requests are not served now
   void set_state(EngineState state);
-  void queue_message(const wire::Message& message);  // under the lock
+  // Under the lock.
+  void queue_message(const wire::Message& message, std::string submits = {});
+  void take_back(const std::string& wire_id);
+  void forget_unsent() {
+    outgoing_.clear();
+    sent_of_first_ = 0;
+  }
   void wake() const {
     const uint64_t one = 1;
     static_cast<void>(!::write(wake_fd_, &one, sizeof one));
@@ -140,7 +154,8 @@ class SocketEngineClient::Impl {
   std::map<std::string, std::string, std::less<>> wire_ids_;         // by the client's id
   bool delivering_ = false;  // an output function is running
   uint64_t submitted_ = 0;
-  std::string outgoing_;
+  std::deque<Unsent> outgoing_;
+  size_t sent_of_first_ = 0;  // bytes of outgoing_.front() that the process has
 
   std::atomic<pid_t> pid_ = -1;
   std::atomic<int64_t> restarts_ = 0;
@@ -164,8 +179,29 @@ void SocketEngineClient::Impl::set_state(EngineState state) {
   changed_.notify_all();
 }
 
-void SocketEngineClient::Impl::queue_message(const wire::Message& message) {
-  outgoing_ += wire::encode(message);
+void SocketEngineClient::Impl::queue_message(const wire::Message& message, std::string submits) {
+  outgoing_.push_back({wire::encode(message), std::move(submits)});
+}
+
+// A request of which the process has seen nothing is dropped, so that clients who ask and leave while
+// it takes no messages cost no memory; any other is cancelled there.
+void SocketEngineClient::Impl::take_back(const std::string& wire_id) {
+  const size_t begun = sent_of_first_ > 0 ? 1 : 0;
+  const auto unsent =
+      std::find_if(outgoing_.begin() + static_cast<std::ptrdiff_t>(begun), outgoing_.end(),
+                   [&](const Unsent& message) { return message.submits == wire_id; });
+  if (unsent != outgoing_.end()) {
+    outgoing_.erase(unsent);
+  } else {
+    queue_message(wire::Cancel{wire_id});
+  }
+}
+
+int64_t SocketEngineClient::Impl::unsent_bytes() const {
+  const std::lock_guard lock(mutex_);
+  size_t sum = 0;
+  for (const Unsent& message : outgoing_) sum += message.frame.size();
+  return static_cast<int64_t>(sum - sent_of_first_);
 }
 
 // --- Callers' threads. ---
@@ -184,7 +220,7 @@ Status SocketEngineClient::Impl::submit(EngineRequest request, OutputFn on_outpu
         Outstanding{.client_id = request.id, .on_output = std::move(on_output)});
     wire_ids_[request.id] = wire_id;
     request.id = wire_id;
-    queue_message(wire::Submit{std::move(request)});
+    queue_message(wire::Submit{std::move(request)}, wire_id);
   }
   wake();
   return {};
@@ -195,7 +231,7 @@ void SocketEngineClient::Impl::cancel(std::string_view id) {
     const std::lock_guard lock(mutex_);
     const auto found = wire_ids_.find(id);
     if (found == wire_ids_.end()) return;
-    queue_message(wire::Cancel{found->second});
+    take_back(found->second);
     outstanding_.erase(found->second);
     wire_ids_.erase(found);
     changed_.notify_all();
@@ -236,7 +272,7 @@ void SocketEngineClient::Impl::run() {
     bool fatal = false;
     {
       const std::lock_guard lock(mutex_);
-      outgoing_.clear();
+      forget_unsent();
       if (stopping_) break;
       last_failure_ = failure;
       failures = was_ready && seconds_since(ready_at_) > kHealthySeconds ? 1 : failures + 1;
@@ -279,7 +315,7 @@ std::string SocketEngineClient::Impl::run_once() {
     heard_at_ = Clock::now();
     seconds_since_step_ = 0;
     load_failed_ = false;
-    outgoing_.clear();
+    forget_unsent();
     queue_message(wire::Start{to_json(options_.engine).dump()});
   }
   const std::string problem = serve(*child);
@@ -315,19 +351,21 @@ bool SocketEngineClient::Impl::exchange(int socket, std::string& problem) {
 
 bool SocketEngineClient::Impl::write_messages(int socket, std::string& problem) {
   const std::lock_guard lock(mutex_);
-  size_t sent = 0;
-  while (sent < outgoing_.size()) {
+  while (!outgoing_.empty()) {
+    const std::string& frame = outgoing_.front().frame;
     const ssize_t n =
-        ::send(socket, outgoing_.data() + sent, outgoing_.size() - sent, MSG_NOSIGNAL);
+        ::send(socket, frame.data() + sent_of_first_, frame.size() - sent_of_first_, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET)) break;
     if (n < 0) {
       problem = fmt::format("send: {}", std::strerror(errno));
       return false;
     }
-    sent += static_cast<size_t>(n);
+    sent_of_first_ += static_cast<size_t>(n);
+    if (sent_of_first_ < frame.size()) continue;
+    outgoing_.pop_front();
+    sent_of_first_ = 0;
   }
-  outgoing_.erase(0, sent);
   return true;
 }
 
@@ -427,7 +465,7 @@ void SocketEngineClient::Impl::fail_outstanding(const Status& status) {
     const std::lock_guard lock(mutex_);
     failed.swap(outstanding_);
     wire_ids_.clear();
-    for (const auto& [wire_id, request] : failed) queue_message(wire::Cancel{wire_id});
+    for (const auto& [wire_id, request] : failed) take_back(wire_id);
     changed_.notify_all();
   }
   if (!failed.empty()) wake();
@@ -470,5 +508,6 @@ Status SocketEngineClient::wait_until_ready(double seconds) const {
 bool SocketEngineClient::drain(double seconds) { return impl_->drain(seconds); }
 pid_t SocketEngineClient::pid() const { return impl_->pid(); }
 int64_t SocketEngineClient::restarts() const { return impl_->restarts(); }
+int64_t SocketEngineClient::unsent_bytes() const { return impl_->unsent_bytes(); }
 
 }  // namespace rota

@@ -55,8 +55,9 @@ class SocketEngineClient final : public EngineClient {
   // `seconds` get kUnavailable. True if none was left.
   bool drain(double seconds);
 
-  pid_t pid() const;         // of the engine process; -1 while there is none
-  int64_t restarts() const;  // so far
+  pid_t pid() const;             // of the engine process; -1 while there is none
+  int64_t restarts() const;      // so far
+  int64_t unsent_bytes() const;  // of messages that the process has not taken yet
 
  private:
   class Impl;

@@ -200,6 +200,35 @@ TEST(EngineProcess, StoppedProcessIsNoticedAndReplaced) {
   ASSERT_TRUE(engine->wait_until_ready(kPatience).ok());
 }
 
+// Clients that ask and leave while the process takes nothing: what it has not taken yet is dropped.
+TEST(EngineProcess, AskingAndLeavingWhileTheProcessStandsStillCostsNoMemory) {
+  EngineProcessOptions options = process_options();
+  options.heartbeat_timeout = kPatience;
+  const auto engine = start_ready(options);
+  Answer before;
+  ASSERT_TRUE(engine->submit(greedy("a", {1, 2, 3}, 8), before.collect()).ok());
+  ASSERT_TRUE(before.wait_for_end());
+  ::kill(engine->pid(), SIGSTOP);
+  const std::vector<int32_t> prompt(4000, 5);
+  constexpr int kClients = 2000;
+  Answer nobody;
+  for (int i = 0; i < kClients; ++i) {
+    const std::string id = "gone-" + std::to_string(i);
+    ASSERT_TRUE(engine->submit(greedy(id, prompt, 10), nobody.collect()).ok());
+    engine->cancel(id);
+  }
+  // At most the message that is half in the socket, and cancellations of those that are in it.
+  EXPECT_LT(engine->unsent_bytes(), int64_t{4} * 4000 * 2);
+  ::kill(engine->pid(), SIGCONT);
+  Answer after;
+  ASSERT_TRUE(engine->submit(greedy("a", {1, 2, 3}, 8), after.collect()).ok());
+  ASSERT_TRUE(after.wait_for_end());
+  EXPECT_EQ(after.tokens(), before.tokens());
+  EXPECT_TRUE(nobody.tokens().empty());
+  EXPECT_TRUE(eventually([&] { return engine->stats().kv_usage == 0; }));
+  EXPECT_EQ(engine->restarts(), 0);
+}
+
 TEST(EngineProcess, RefusedAtTheFrontWithoutAskingTheEngine) {
   const auto engine = start_ready();
   Answer answer;

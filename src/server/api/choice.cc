@@ -27,7 +27,7 @@ std::string new_tool_call_id() {
 
 class CompletionChoice final : public Choice {
  public:
-  CompletionChoice(const ChoiceContext& context, int64_t index, std::vector<int32_t> prompt)
+  CompletionChoice(const ChoiceContext& context, int64_t index, TokenIds prompt)
       : context_(context),
         request_(*context.request),
         index_(index),
@@ -90,7 +90,7 @@ class CompletionChoice final : public Choice {
                       i < output.prompt_logprobs.size() ? output.prompt_logprobs[i] : std::nullopt);
       }
     }
-    return context_.tokenizer->decode(prompt_, request_.skip_special_tokens);
+    return context_.tokenizer->decode(prompt_.vector(), request_.skip_special_tokens);
   }
 
   void finish(OrderedJson& entry, const TextDelta& delta) const {
@@ -113,14 +113,14 @@ class CompletionChoice final : public Choice {
     if (request_.return_routed_experts) whole_["routed_experts"] = std::move(traced_);
     if (request_.return_token_ids) {
       whole_["token_ids"] = std::move(ids_);
-      whole_["prompt_token_ids"] = prompt_;
+      whole_["prompt_token_ids"] = prompt_.vector();
     }
   }
 
   ChoiceContext context_;
   const ApiRequest& request_;
   int64_t index_;
-  std::vector<int32_t> prompt_;
+  TokenIds prompt_;
   TextStream text_;
   CompletionLogprobs logprobs_;
   bool started_ = false;
@@ -350,7 +350,7 @@ OrderedJson routed_experts(const Tokenizer& tokenizer, const std::vector<OutputT
 }
 
 std::unique_ptr<Choice> make_completion_choice(const ChoiceContext& context, int64_t index,
-                                               std::vector<int32_t> prompt) {
+                                               TokenIds prompt) {
   return std::make_unique<CompletionChoice>(context, index, std::move(prompt));
 }
 

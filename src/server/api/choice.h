@@ -45,7 +45,7 @@ struct ChoiceContext {
 
 // /v1/completions. `prompt` is echoed when the request asks for it.
 std::unique_ptr<Choice> make_completion_choice(const ChoiceContext& context, int64_t index,
-                                               std::vector<int32_t> prompt);
+                                               TokenIds prompt);
 
 // /v1/chat/completions. The format and the prompt outlive the choice.
 std::unique_ptr<Choice> make_chat_choice(const ChoiceContext& context, int64_t index,
