@@ -101,6 +101,13 @@ std::vector<std::string_view> Checkpoint::names() const {
 
 std::span<const std::string> Checkpoint::files() const { return state_->files; }
 
+const std::string* Checkpoint::shrunk_file() const {
+  for (const MappedFile& file : state_->mapped) {
+    if (file.has_shrunk()) return &file.path();
+  }
+  return nullptr;
+}
+
 int64_t Checkpoint::total_bytes() const {
   return std::accumulate(state_->tensors.begin(), state_->tensors.end(), int64_t{0},
                          [](int64_t sum, const TensorInfo& t) { return sum + t.byte_size; });

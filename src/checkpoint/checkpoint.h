@@ -81,6 +81,9 @@ class Checkpoint {
   // Reads all pages ahead in parallel. Not needed for correctness; may run beside readers.
   Status warm(const LoadOptions& options = {}) const;
 
+  // The first mapped file that has become shorter since it was opened; nullptr: none.
+  const std::string* shrunk_file() const;
+
   // --weights locked: keeps the weights in memory whatever the page cache does: by mlock, or, where
   // RLIMIT_MEMLOCK refuses, in a private copy. residence() says which. Before this call nobody may
   // hold a TensorInfo.

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "engine/engine_stats.h"
 #include "engine/random.h"
-#include "platform/memory.h"
+#include "platform/mapped_file.h"
 
 namespace rota {
 namespace {
@@ -53,15 +53,17 @@ void add_end_tokens(const EngineInfo& info, std::vector<int32_t>& tokens) {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineCore>> EngineCore::make(LoadedEngine& loaded) {
+Result<std::unique_ptr<EngineCore>> EngineCore::make(LoadedEngine& loaded,
+                                                     FaultCounter page_faults) {
   ROTA_ASSIGN_OR_RETURN(Matrix<float> logits, Matrix<float>::allocate(loaded.max_logit_rows,
                                                                       Extent(loaded.config.vocab)));
-  std::unique_ptr<EngineCore> core(new EngineCore(loaded, std::move(logits)));
+  std::unique_ptr<EngineCore> core(
+      new EngineCore(loaded, std::move(logits), std::move(page_faults)));
   ROTA_RETURN_IF_ERROR(core->warm_up());
   return core;
 }
 
-EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits)
+EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter page_faults)
     : loaded_(loaded),
       info_(loaded.info()),
       kv_(loaded.model->kv_spec(), loaded.cache->pages(), loaded.options.enable_prefix_caching),
@@ -70,7 +72,8 @@ EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits)
       sampler_(info_.vocab_size, loaded.team->size()),
       logits_(std::move(logits)),
       results_(static_cast<size_t>(loaded.max_logit_rows)),
-      stats_(empty_stats()) {
+      stats_(empty_stats()),
+      page_faults_(std::move(page_faults)) {
   traced_rows_.reserve(results_.size());
   trace_of_use_.reserve(results_.size());
   gone_.reserve(static_cast<size_t>(loaded.options.max_num_seqs));
@@ -94,7 +97,11 @@ Status EngineCore::warm_up() {
   ROTA_RETURN_IF_ERROR(
       add(std::move(request), [&](const RequestOutput& output) { outcome = output.status; }));
   while (has_work()) step();
-  ROTA_RETURN_IF_ERROR(outcome.with_context("warm-up step"));
+  if (outcome.code() == StatusCode::kDataLoss) {
+    log::warning("the warm-up step met damaged weights; requests that need them will fail");
+  } else {
+    ROTA_RETURN_IF_ERROR(outcome.with_context("warm-up step"));
+  }
   stats_ = empty_stats();
   scheduler_.reset_counters();
   arrivals_ = 0;
@@ -168,7 +175,7 @@ void EngineCore::fail_all(const Status& status) {
 
 void EngineCore::step() {
   in_step_ = true;
-  const int64_t faults = major_page_faults();
+  const int64_t faults = page_faults_();
   const std::span<const Chunk> chunks = scheduler_.schedule();
   if (!chunks.empty()) {
     int64_t tokens = 0;
@@ -215,7 +222,10 @@ Status EngineCore::forward() {
     batch.trace = &recorder_;
   }
   const auto rows = static_cast<int64_t>(plan_.uses().size());
-  return loaded_.model->forward(batch, *loaded_.cache, logits_.view().row_range(0, rows));
+  Status status = loaded_.model->forward(batch, *loaded_.cache, logits_.view().row_range(0, rows));
+  // What was cut off the end of a file reads as zeros up to the end of its page: no token of this.
+  if (const std::string* file = loaded_.checkpoint->shrunk_file()) end_for_lost_file(*file);
+  return status;
 }
 
 void EngineCore::sample_rows() {
@@ -344,14 +354,15 @@ void EngineCore::finish_with_error(Sequence& sequence, const Status& status) {
 void EngineCore::count_step(int64_t tokens, int64_t faults_before) {
   ++stats_.steps;
   observe(stats_.iteration_tokens, static_cast<double>(tokens));
-  const int64_t faults = major_page_faults() - faults_before;
+  const int64_t faults = page_faults_() - faults_before;
   stats_.major_faults += faults;
-  if (faults == 0 || seconds_since(last_fault_warning_) < kSecondsBetweenFaultWarnings) return;
+  const bool warned_just_now =
+      last_fault_warning_ && seconds_since(*last_fault_warning_) < kSecondsBetweenFaultWarnings;
+  if (faults == 0 || warned_just_now) return;
   last_fault_warning_ = Clock::now();
   log::warning(
       "a step waited for the disk {} times: the weights are not all in memory; free memory, or "
-      "keep "
-      "them there with --weights locked",
+      "keep them there with --weights locked",
       faults);
 }
 

@@ -2,7 +2,8 @@
 //
 // Contract: one step = schedule, forward, sample, deliver. A request's tokens do not depend on what
 // else is in its steps (design section 6). What is wrong with one request (nothing left to choose,
-// logits that are not finite, damaged expert weights) ends that request alone. While all running
+// logits that are not finite, damaged expert weights) ends that request alone. A weights file that has
+// become shorter ends the process (platform/mapped_file.h) before a token of that step is out. While all running
 // requests decode, a step does not allocate (outputs without logprobs and experts).
 //
 //   ROTA_ASSIGN_OR_RETURN(auto core, EngineCore::make(loaded));
@@ -14,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/step_plan.h"
+#include "platform/memory.h"
 #include "tensor/matrix.h"
 
 namespace rota {
@@ -34,8 +37,13 @@ class EngineCore {
  public:
   using OutputFn = EngineClient::OutputFn;
 
+  // Pages that this process has waited for so far: those of a step are counted and warned of.
+  using FaultCounter = std::function<int64_t()>;
+
   // loaded outlives the core. Runs a warm-up step, so that the first request pays for nothing.
-  static Result<std::unique_ptr<EngineCore>> make(LoadedEngine& loaded);
+  // Damaged weights that it meets are a warning: requests that need them will fail.
+  static Result<std::unique_ptr<EngineCore>> make(LoadedEngine& loaded,
+                                                  FaultCounter page_faults = major_page_faults);
 
   // Checks the request (check_request, check_queue) and queues it. kInvalidArgument: also an id
   // that is in use.
@@ -62,7 +70,7 @@ class EngineCore {
     Status status;
     Sampled sampled;  // of a prompt row: logprobs alone
   };
-  EngineCore(LoadedEngine& loaded, Matrix<float> logits);
+  EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter page_faults);
 
   Status warm_up();
   std::unique_ptr<Sequence> make_sequence(EngineRequest request, OutputFn on_output);
@@ -99,7 +107,8 @@ class EngineCore {
   uint64_t arrivals_ = 0;
   EngineStats stats_;
   std::vector<std::vector<int64_t>> warm_up_expert_tokens_;
-  Clock::time_point last_fault_warning_;
+  FaultCounter page_faults_;
+  std::optional<Clock::time_point> last_fault_warning_;
 };
 
 }  // namespace rota

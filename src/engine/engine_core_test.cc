@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <random>
 #include <set>
 
@@ -389,6 +393,151 @@ TEST(EngineCore, AllBannedEndsThatRequestAndDisturbsNobody) {
   EXPECT_THAT(all[0].status.message(), HasSubstr("no token is left"));
   expect_same(alone, all[1], "the neighbour");
   EXPECT_EQ(engine->kv_pages_used(), 0);
+}
+
+// How many tokens of a request each expert of each layer serves.
+std::vector<std::vector<int64_t>> experts_used(const Running& engine,
+                                               const EngineRequest& request) {
+  engine->refresh_expert_tokens();
+  const auto before = engine->stats().expert_tokens;
+  generate_one(*engine, request);
+  engine->refresh_expert_tokens();
+  auto used = engine->stats().expert_tokens;
+  for (size_t layer = 0; layer < used.size(); ++layer) {
+    for (size_t e = 0; e < used[layer].size(); ++e) used[layer][e] -= before[layer][e];
+  }
+  return used;
+}
+
+struct ExpertPlace {
+  size_t layer = 0;
+  size_t expert = 0;
+};
+
+// A copy of a model in which the block scales of one expert are the byte of which no number can be
+// made.
+class DamagedModel {
+ public:
+  DamagedModel(const std::string& model, ExpertPlace place, int64_t experts) {
+    namespace fs = std::filesystem;
+    std::string pattern = (fs::temp_directory_path() / "rota_damaged_XXXXXX").string();
+    dir_ = mkdtemp(pattern.data());
+    for (const char* file : {"config.json", "generation_config.json", "model.safetensors"}) {
+      const fs::path from = fs::path(testing::model_dir(model)) / file;
+      if (fs::exists(from)) fs::copy_file(from, fs::path(dir_) / file);
+    }
+    tensor_ = fmt::format("model.layers.{}.mlp.experts.down_proj_scales", place.layer);
+    std::fstream file(dir_ + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+    uint64_t length = 0;
+    file.read(reinterpret_cast<char*>(&length), sizeof length);
+    std::string header(length, '\0');
+    file.read(header.data(), static_cast<std::streamsize>(length));
+    const nlohmann::json at = nlohmann::json::parse(header)[tensor_]["data_offsets"];
+    const int64_t bytes = (at[1].get<int64_t>() - at[0].get<int64_t>()) / experts;
+    const auto begin = static_cast<int64_t>(sizeof length + length) + at[0].get<int64_t>() +
+                       bytes * static_cast<int64_t>(place.expert);
+    file.seekp(begin);
+    file << std::string(static_cast<size_t>(bytes), '\xff');
+  }
+  ~DamagedModel() { std::filesystem::remove_all(dir_); }
+  DamagedModel(const DamagedModel&) = delete;
+  DamagedModel& operator=(const DamagedModel&) = delete;
+
+  const std::string& tensor() const { return tensor_; }
+  Running start(const SmallEngineOptions& small) const {
+    EngineOptions options = testing::small_options("gptoss-mxfp4-h160", small);
+    options.model = dir_;
+    Running running;
+    running.loaded = std::make_unique<LoadedEngine>(load_engine(options).value());
+    running.core = EngineCore::make(*running.loaded).value();
+    return running;
+  }
+
+ private:
+  std::string dir_;
+  std::string tensor_;
+};
+
+// Three requests and an expert that only the second of them needs: in its prompt, or not before its
+// decoding.
+struct ExpertOfOne {
+  std::vector<EngineRequest> requests;
+  std::vector<Collected> alone;
+  ExpertPlace place;
+};
+
+ExpertOfOne find_expert_of_one(const Running& engine, bool in_prompt) {
+  std::mt19937 random(77);
+  for (int round = 0; round < 500; ++round) {
+    ExpertOfOne found;
+    found.requests = {request_of(random_prompt(random, 1), 2),
+                      request_of(random_prompt(random, 2), 6),
+                      request_of(random_prompt(random, 1), 2)};
+    EngineRequest prompt_alone = found.requests[1];
+    prompt_alone.sampling.max_tokens = 1;
+    const auto first = experts_used(engine, found.requests[0]);
+    const auto prompt = experts_used(engine, prompt_alone);
+    const auto whole = experts_used(engine, found.requests[1]);
+    const auto last = experts_used(engine, found.requests[2]);
+    for (size_t layer = 0; layer < whole.size(); ++layer) {
+      for (size_t e = 0; e < whole[layer].size(); ++e) {
+        if (first[layer][e] + last[layer][e] > 0 || whole[layer][e] == 0) continue;
+        if ((prompt[layer][e] > 0) != in_prompt) continue;
+        found.place = {layer, e};
+        for (const EngineRequest& it : found.requests) {
+          found.alone.push_back(generate_one(*engine, it));
+        }
+        return found;
+      }
+    }
+  }
+  ADD_FAILURE() << "no expert is needed by one request alone";
+  return {};
+}
+
+TEST(EngineCore, ADamagedExpertFailsOnlyTheRequestsThatNeedIt) {
+  const SmallEngineOptions options{.prefix_caching = false};
+  const Running whole = start("gptoss-mxfp4-h160", options);
+  for (const bool in_prompt : {true, false}) {
+    SCOPED_TRACE(in_prompt ? "needed in the prompt" : "needed in decoding");
+    const ExpertOfOne it = find_expert_of_one(whole, in_prompt);
+    ASSERT_EQ(it.alone.size(), 3u);
+    const DamagedModel model("gptoss-mxfp4-h160", it.place, whole.loaded->config.experts);
+    const Running damaged = model.start(options);  // though the warm-up may meet it
+    for (int again = 0; again < 2; ++again) {
+      const std::vector<Collected> all = generate(*damaged, it.requests);
+      expect_same(it.alone[0], all[0], "the one before");
+      expect_same(it.alone[2], all[2], "the one behind");
+      EXPECT_EQ(all[1].finish_reason, FinishReason::kError);
+      EXPECT_EQ(all[1].status.code(), StatusCode::kDataLoss);
+      EXPECT_THAT(all[1].status.message(), HasSubstr(model.tensor()));
+      EXPECT_EQ(all[1].tokens.empty(), in_prompt);
+      EXPECT_LT(all[1].tokens.size(), it.alone[1].tokens.size());
+      EXPECT_TRUE(
+          std::equal(all[1].tokens.begin(), all[1].tokens.end(), it.alone[1].tokens.begin()));
+      EXPECT_EQ(damaged->kv_pages_used(), 0);
+    }
+  }
+}
+
+TEST(EngineCore, AStepThatWaitsForPagesIsCountedAndWarnedOf) {
+  const std::unique_ptr<LoadedEngine> loaded = small_engine("mixtral-bf16-h72");
+  int64_t faults = 1000;  // of the loading
+  int64_t each_step = 0;
+  const auto core = EngineCore::make(*loaded, [&] {
+                      faults += each_step;  // asked at the beginning and at the end of a step
+                      return faults;
+                    }).value();
+  const auto run = [&] {
+    ::testing::internal::CaptureStderr();
+    generate_one(*core, request_of({1, 2, 3}, 2));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(run(), "");
+  EXPECT_EQ(core->stats().major_faults, 0);
+  each_step = 7;
+  EXPECT_THAT(run(), HasSubstr("a step waited for the disk 7 times"));
+  EXPECT_EQ(core->stats().major_faults, 14);
 }
 
 TEST(EngineCore, TooLargeRequestsAreRefusedWithTheRealNumbers) {

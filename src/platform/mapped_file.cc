@@ -82,7 +82,8 @@ Result<OpenedFile> open_regular_file(const std::string& path, FollowSymlinks fol
     close(descriptor);
     return checked;
   }
-  return OpenedFile{descriptor, static_cast<int64_t>(found.st_size)};
+  return OpenedFile{descriptor, static_cast<int64_t>(found.st_size),
+                    static_cast<uint64_t>(found.st_dev), static_cast<uint64_t>(found.st_ino)};
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path, FollowSymlinks follow) {
@@ -90,6 +91,8 @@ Result<MappedFile> MappedFile::open(const std::string& path, FollowSymlinks foll
   MappedFile file;
   file.path_ = path;
   file.size_ = static_cast<size_t>(opened.size);
+  file.device_ = opened.device;
+  file.inode_ = opened.inode;
   if (file.size_ == 0) {
     close(opened.descriptor);
     return file;
@@ -128,6 +131,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   size_ = std::exchange(other.size_, 0);
   reserved_ = std::exchange(other.reserved_, 0);
   locked_ = std::exchange(other.locked_, false);
+  device_ = other.device_;
+  inode_ = other.inode_;
   return *this;
 }
 
@@ -199,6 +204,14 @@ Status MappedFile::lock_in_memory() {
   }
   return error(StatusCode::kIo, "{}: cannot lock {} bytes in memory: {}", path_, size_,
                std::strerror(number));
+}
+
+bool MappedFile::has_shrunk() const {
+  struct stat now{};
+  if (stat(path_.c_str(), &now) != 0) return false;  // removed or moved: the mapping keeps it
+  const bool same =
+      static_cast<uint64_t>(now.st_dev) == device_ && static_cast<uint64_t>(now.st_ino) == inode_;
+  return same && static_cast<size_t>(now.st_size) < size_;
 }
 
 void MappedFile::unlock() {

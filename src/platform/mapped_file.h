@@ -31,6 +31,8 @@ enum class Access { kNormal, kSequential, kRandom, kWillNeed };
 struct OpenedFile {
   int descriptor = -1;
   int64_t size = 0;
+  uint64_t device = 0;
+  uint64_t inode = 0;
 };
 Result<OpenedFile> open_regular_file(const std::string& path, FollowSymlinks follow);
 
@@ -61,12 +63,18 @@ class MappedFile {
   void unlock();
   bool locked() const { return locked_; }
 
+  // Whether the file has become shorter since it was opened (one stat()). A cut within the last
+  // page raises no SIGBUS: the kernel shows zeros there.
+  bool has_shrunk() const;
+
  private:
   std::string path_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t reserved_ = 0;  // bytes of address space, tail included
   bool locked_ = false;
+  uint64_t device_ = 0;  // with inode_: another file may take the path meanwhile
+  uint64_t inode_ = 0;
 
   void release();
 };
@@ -76,5 +84,8 @@ inline constexpr int kMappedFileLostExitCode = 74;
 // Installs the SIGBUS handler described above. Other causes of SIGBUS reach the handler that was
 // there before. Idempotent.
 Status install_mapped_file_guard();
+
+// Ends the process as the guard does, for a file that has_shrunk().
+[[noreturn]] void end_for_lost_file(const std::string& path);
 
 }  // namespace rota

@@ -59,15 +59,18 @@ void print(const char* text) {
   }
 }
 
+[[noreturn]] void end_process(const char* path) {
+  print("rota: ");
+  print(path);
+  print(": became shorter or unreadable while mapped; restore the file and start again\n");
+  _exit(kMappedFileLostExitCode);
+}
+
 void on_sigbus(int signal, siginfo_t* info, void*) {
   const bool fault = info->si_code > 0;  // not sent by a process
   const Entry* entry = fault ? find(reinterpret_cast<uintptr_t>(info->si_addr)) : nullptr;
   if (entry != nullptr) {
-    print("rota: ");
-    print(entry->path.data());
-    print(
-        ": became shorter or unreadable while mapped (SIGBUS); restore the file and start again\n");
-    _exit(kMappedFileLostExitCode);
+    end_process(entry->path.data());
   }
   // Not ours: the fault happens again under the action that was there before.
   sigaction(SIGBUS, &previous_action, nullptr);
@@ -103,6 +106,8 @@ void guard_remove(const std::byte* begin) {
 }
 
 }  // namespace internal
+
+void end_for_lost_file(const std::string& path) { internal::end_process(path.c_str()); }
 
 Status install_mapped_file_guard() {
   static std::mutex mutex;

@@ -150,6 +150,23 @@ TEST_F(MappedFileTest, TruncatedWhileMappedIsAnErrorOfReadAhead) {
   EXPECT_THAT(status.message(), HasSubstr("shard.safetensors"));
 }
 
+TEST_F(MappedFileTest, ShrunkBySoLittleThatNoPageIsLost) {
+  const std::string path = write("shard.safetensors", std::string(10'000, 'x'));
+  const auto file = MappedFile::open(path, FollowSymlinks::kYes);
+  EXPECT_FALSE(file->has_shrunk());
+  ASSERT_EQ(truncate(path.c_str(), 9'999), 0);
+  EXPECT_TRUE(file->has_shrunk());
+}
+
+TEST_F(MappedFileTest, AnotherFileUnderItsNameIsNoShrinking) {
+  const std::string path = write("shard.safetensors", std::string(10'000, 'x'));
+  const auto file = MappedFile::open(path, FollowSymlinks::kYes);
+  fs::rename(write("new", "short"), path);
+  EXPECT_FALSE(file->has_shrunk());
+  fs::remove(path);
+  EXPECT_FALSE(file->has_shrunk());
+}
+
 using MappedFileDeathTest = MappedFileTest;
 
 TEST_F(MappedFileDeathTest, TruncatedWhileMappedEndsTheProcessNamingTheFile) {

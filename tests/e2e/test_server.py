@@ -1,8 +1,11 @@
 """The server against clients that are wrong, hostile or gone, and an engine that dies."""
 import json
 import os
+import pathlib
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -223,6 +226,62 @@ class EngineDies(unittest.TestCase):
             self.assertEqual(answers[0].status, 200)
             self.assertEqual(json.loads(answers[0].body)["usage"]["completion_tokens"], 200)
             self.assertEqual(server.process.wait(30), 0)
+
+
+class FileShrinks(unittest.TestCase):
+    """A checkpoint that is cut while it is served: 503 or the right text, never a hang, never other text."""
+    ASK = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 6, "temperature": 0}
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.weights = pathlib.Path(self.folder.name) / "model.safetensors"
+        for file in pathlib.Path(harness.demo_model("gpt-oss-bf16")).iterdir():
+            if file.name == self.weights.name:
+                shutil.copyfile(file, self.weights)
+            elif not file.name.startswith("."):
+                os.symlink(file, pathlib.Path(self.folder.name) / file.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def ask(self, server):
+        answer = server.request("POST", "/v1/completions", self.ASK)
+        self.assertIn(answer.status, (200, 503), answer.body)
+        if answer.status == 503:
+            self.assertIn("Retry-After", answer.headers)
+            return None
+        return json.loads(answer.body)["choices"][0]["text"]
+
+    def test_it_comes_back_with_the_file(self):
+        whole = self.weights.read_bytes()
+        # The smallest cut leaves every page in place: nothing but the file's size tells.
+        for cut in (1, len(whole) // 2):
+            with self.subTest(cut=cut), harness.Server(self.folder.name) as server:
+                before = self.ask(server)
+                os.truncate(self.weights, len(whole) - cut)
+                self.assertIsNone(self.ask(server))
+                with self.weights.open("r+b") as file:
+                    file.seek(len(whole) - cut)
+                    file.write(whole[len(whole) - cut:])
+                server.wait_ready()
+                self.assertEqual(self.ask(server), before)
+                self.assertTrue(any("model.safetensors: became shorter" in line for line in server.log))
+
+    def test_it_is_given_up_with_the_reason(self):
+        with harness.Server(self.folder.name) as server:
+            self.assertIsNotNone(self.ask(server))
+            os.truncate(self.weights, self.weights.stat().st_size // 2)
+            self.assertIsNone(self.ask(server))
+            deadline = time.monotonic() + 120
+            while not any("not started again" in line for line in server.log) and time.monotonic() < deadline:
+                self.assertIsNone(self.ask(server))
+                time.sleep(0.1)
+            self.assertTrue(any("not started again" in line for line in server.log))
+            answer = server.request("POST", "/v1/completions", self.ASK)
+            self.assertEqual(answer.status, 503)
+            self.assertIn(b"cannot be started", answer.body)
+            self.assertEqual(server.request("GET", "/health").status, 503)
+            self.assertIsNone(server.engine_pid())
 
 
 if __name__ == "__main__":
