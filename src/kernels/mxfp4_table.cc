@@ -36,10 +36,10 @@ constexpr uint16_t scaled_value(int code, int scale) {
 constexpr std::array<Mxfp4ByteRow, 256> make_byte_table() {
   std::array<Mxfp4ByteRow, 256> table{};
   for (size_t scale = 0; scale < table.size(); ++scale) {
-    for (size_t code = 0; code < 16; ++code) {
-      const uint16_t value = scaled_value(static_cast<int>(code), static_cast<int>(scale));
-      table[scale].low[code] = static_cast<uint8_t>(value & 0xff);
-      table[scale].high[code] = static_cast<uint8_t>(value >> 8);
+    for (size_t i = 0; i < 32; ++i) {
+      const uint16_t value = scaled_value(static_cast<int>(i % 16), static_cast<int>(scale));
+      table[scale].low[i] = static_cast<uint8_t>(value & 0xff);
+      table[scale].high[i] = static_cast<uint8_t>(value >> 8);
     }
   }
   return table;

@@ -114,23 +114,15 @@ void multiply_mxfp4_rows(const MatmulArgs& args, Inputs in, int64_t n) {
   const int64_t blocks = round_up(weights.in.logical(), 32) / 32;
   Group<kRows, kTokens> group;
   group.clear();
-  const auto add_pair = [&](int r, int64_t pair, __m256i codes, int64_t block_b) {
-    const auto* scale = reinterpret_cast<const uint8_t*>(scales.row[r]);
-    const FourWords four = decode_mxfp4_pair(codes, scale[2 * pair], scale[block_b]);
-    for (int w = 0; w < 4; ++w) {
-      add_words(group.sum[r], four.words[w], in.x + pair * kInputStep + w * 16, in.stride);
-    }
-  };
-  for (int64_t p = 0; p < blocks / 2; ++p) {
-    _mm_prefetch(rows.ahead + p * kRows * 32, _MM_HINT_T0);
-    if (kRows > 2) _mm_prefetch(rows.ahead + p * kRows * 32 + 64, _MM_HINT_T0);
+  for (int64_t b = 0; b < blocks; ++b) {
+    _mm_prefetch(rows.ahead + b * kRows * 16, _MM_HINT_T0);
+    const float* x = in.x + b * 32;
     for (int r = 0; r < kRows; ++r) {
-      add_pair(r, p, load_words(rows.row[r] + p * 32), 2 * p + 1);
+      const TwoWords block = decode_mxfp4(reinterpret_cast<const uint8_t*>(rows.row[r]) + b * 16,
+                                          static_cast<uint8_t>(scales.row[r][b]));
+      add_words(group.sum[r], block.words[0], x, in.stride);
+      add_words(group.sum[r], block.words[1], x + 16, in.stride);
     }
-  }
-  for (int r = 0; blocks % 2 != 0 && r < kRows; ++r) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(rows.row[r]) + (blocks - 1) * 16;
-    add_pair(r, blocks / 2, load_last_block(codes), blocks - 1);
   }
   group.write_out(args, n);
 }

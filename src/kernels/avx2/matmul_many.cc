@@ -104,18 +104,16 @@ struct WordTile : TileShape {
     __m256 even, odd;
   };
   static constexpr int64_t kStep = 16;
-  static constexpr int64_t kDecodeStep = 64;
+  static constexpr int64_t kDecodeStep = 32;
   static constexpr int64_t kElementBytes = 2;
 
   static void decode_mxfp4(const uint8_t* codes, const uint8_t* scales, int64_t blocks,
                            std::byte* words) {
     auto* to = reinterpret_cast<__m256i*>(words);
-    for (int64_t b = 0; b < blocks; b += 2, to += 4) {
-      const bool last = b + 1 == blocks;
-      const FourWords four =
-          decode_mxfp4_pair(last ? load_last_block(codes + b * 16) : load_words(codes + b * 16),
-                            scales[b], scales[last ? b : b + 1]);
-      for (int w = 0; w < 4; ++w) _mm256_store_si256(to + w, four.words[w]);
+    for (int64_t b = 0; b < blocks; ++b, codes += 16, to += 2) {
+      const TwoWords block = avx2::decode_mxfp4(codes, scales[b]);
+      _mm256_store_si256(to, block.words[0]);
+      _mm256_store_si256(to + 1, block.words[1]);
     }
   }
 

@@ -14,11 +14,11 @@ namespace rota::avx2 {
 enum InputKind : int {
   kInOrder = 0,     // float32 weights, and BF16 weights of order kInOut
   kBf16Words = 1,   // 16 elements: even ones, then odd ones
-  kMxfp4Words = 2,  // 64 elements in the order of words.h
+  kMxfp4Words = 2,  // 32 elements in the order of words.h
 };
 
 // Elements to which every kind's input is filled up with zeros.
-inline constexpr int64_t kInputStep = 64;
+inline constexpr int64_t kInputStep = 32;
 
 // BF16 and MXFP4 of order kOutIn, one to so many tokens.
 inline constexpr int64_t kFewTokensBf16 = 3;

@@ -38,25 +38,12 @@ void order_bf16_words(const float* from, float* to) {
   }
 }
 
-// Four elements of block a below four of block b.
-__m256 load_blocks(const float* a) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(a + 32), 1);
-}
-
-// A 4 x 4 transposition in both lanes brings every fourth element together.
 void order_mxfp4_words(const float* from, float* to) {
-  for (int half = 0; half < 2; ++half) {
-    const float* x = from + half * 16;
-    const __m256 r0 = load_blocks(x), r1 = load_blocks(x + 4);
-    const __m256 r2 = load_blocks(x + 8), r3 = load_blocks(x + 12);
-    const __m256 low01 = _mm256_unpacklo_ps(r0, r1), low23 = _mm256_unpacklo_ps(r2, r3);
-    const __m256 high01 = _mm256_unpackhi_ps(r0, r1), high23 = _mm256_unpackhi_ps(r2, r3);
-    float* even = to + half * 16;
-    float* odd = even + 32;
-    _mm256_store_ps(even, _mm256_shuffle_ps(low01, low23, 0x44));        // k = 0 4 8 12
-    _mm256_store_ps(odd, _mm256_shuffle_ps(low01, low23, 0xee));         // 1 5 9 13
-    _mm256_store_ps(even + 8, _mm256_shuffle_ps(high01, high23, 0x44));  // 2 6 10 14
-    _mm256_store_ps(odd + 8, _mm256_shuffle_ps(high01, high23, 0xee));   // 3 7 11 15
+  for (int i = 0; i < kInputStep; i += 16) {
+    __m128 column[4];  // k = 0 4 8 12, 1 5 9 13, 2 6 10 14, 3 7 11 15
+    for (int r = 0; r < 4; ++r) column[r] = _mm_loadu_ps(from + i + r * 4);
+    _MM_TRANSPOSE4_PS(column[0], column[1], column[2], column[3]);
+    for (int c = 0; c < 4; ++c) _mm_store_ps(to + i + c * 4, column[c]);
   }
 }
 
