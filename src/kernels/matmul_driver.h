@@ -2,6 +2,7 @@
 // differs is a Tile, a struct in the anonymous namespace of the file that includes this one:
 //
 //   Acc, kRows, kTokens     a vector of partial sums; the register tile is kRows x kTokens of them
+//   kRowBlock               rows of weights whose panel is in L1, beside a group's inputs
 //   kStep                   elements of K that one weight vector holds
 //   kElementBytes           of a weight as the tile reads it: 2 (BF16 words) or 4
 //   kInputBytes             of an element of prepared input
@@ -38,8 +39,8 @@ struct Mxfp4Rows {
 template <class Tile>
 class MatmulDriver {
  public:
-  static constexpr int64_t kRowBlock = 24;       // rows of weights whose panel is in L1
-  static constexpr int64_t kKBlock = 512;        // 24 KiB of words for a row block
+  static constexpr int64_t kRowBlock = Tile::kRowBlock;
+  static constexpr int64_t kKBlock = 512;        // 1 KiB of words a row
   static constexpr int64_t kMaxTokenBlock = 72;  // tokens whose partial sums are in L2
   static_assert(kRowBlock % Tile::kRows == 0);
 

@@ -19,6 +19,7 @@ struct FloatTile : TileShape {
   static constexpr int64_t kDecodeStep = kStep;
   static constexpr int64_t kElementBytes = 4;
   static constexpr int64_t kInputBytes = 4;
+  static constexpr int64_t kRowBlock = 24;
   static constexpr bool kDecodesInTile = false;
 
   template <int kGroup>

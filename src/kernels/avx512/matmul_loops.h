@@ -50,6 +50,7 @@ struct WordTile : TileShape {
   static constexpr int64_t kElementBytes = 2;
   static constexpr int64_t kInputBytes = Dot::kInputBytes;
   static constexpr int kTokens = Dot::kTokens;
+  static constexpr int64_t kRowBlock = 24;
   static constexpr bool kDecodesInTile = true;
 
   static void decode_mxfp4(const uint8_t* codes, const uint8_t* scales, int64_t blocks,
