@@ -71,6 +71,14 @@ OrderedJson special_tokens_of(const OrderedJson& config) {
   return out;
 }
 
+Status no_answer(std::string_view what, std::chrono::milliseconds patience) {
+  return error(
+      StatusCode::kUnavailable,
+      "{}: the process of the chat template did not answer within {} ms and was ended; try "
+      "again, a new one takes its place",
+      what, patience.count());
+}
+
 }  // namespace
 
 Template::Template(std::string source, std::string name)
@@ -97,6 +105,7 @@ std::unique_ptr<TemplateWorker> Template::idle_worker() const {
 Result<std::unique_ptr<TemplateWorker>> Template::new_worker() const {
   ROTA_ASSIGN_OR_RETURN(std::unique_ptr<TemplateWorker> worker, TemplateWorker::start());
   const std::optional<TemplateReply> reply = worker->compile(source_);
+  if (!reply && worker->timed_out()) return no_answer(name_, kTemplatePatience);
   if (!reply) {
     return error(StatusCode::kDataLoss, "{}: chat template: {} to read", name_, kTooMuch);
   }
@@ -117,6 +126,7 @@ Result<std::string> Template::render(const OrderedJson& variables, int64_t unix_
       .max_output = limits.max_output,
       .unix_seconds = unix_seconds,
       .markers = markers};
+  if (limits.patience.count() > 0) request.patience = limits.patience;
   if (request.fuel == 0) {
     request.fuel =
         std::min<uint64_t>(kBaseFuel + kFuelForAByte * request.variables.size(), kMaxFuel);
@@ -124,11 +134,13 @@ Result<std::string> Template::render(const OrderedJson& variables, int64_t unix_
   std::unique_ptr<TemplateWorker> worker = idle_worker();
   std::optional<TemplateReply> reply;
   if (worker != nullptr) reply = worker->render(request);
-  if (!reply && (worker == nullptr || !worker->died_of_template())) {
+  const auto replaceable = [&] { return !worker->timed_out() && !worker->died_of_template(); };
+  if (!reply && (worker == nullptr || replaceable())) {
     // None was idle, or that one was killed meanwhile.
     ROTA_ASSIGN_OR_RETURN(worker, new_worker());
     reply = worker->render(request);
   }
+  if (!reply && worker->timed_out()) return no_answer("messages", request.patience);
   if (!reply) return invalid_argument("messages: the chat template {}", kTooMuch);
   give_back(std::move(worker));
   if (reply->code != kRotaTextOk) {

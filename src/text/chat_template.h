@@ -7,6 +7,7 @@
 //   ROTA_ASSIGN_OR_RETURN(std::string text, loaded->render({{"messages", messages}}, {}));
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,7 @@ class Template {
   struct Limits {
     uint64_t fuel = 0;  // 0: by the size of the variables
     size_t max_output = Tokenizer::kMaxTextBytes;
+    std::chrono::milliseconds patience{0};  // for the process that renders; 0: its own
   };
 
   // kDataLoss: it does not parse; `name` stands for it in messages.
@@ -41,6 +43,7 @@ class Template {
   Template& operator=(const Template&) = delete;
 
   // `variables` is an object. kInvalidArgument: the template raised an exception or hit a limit.
+  // kUnavailable: its process stopped answering; it was ended, and the next call has a new one.
   // `unix_seconds` is what strftime_now says. `markers`: see markers.h.
   Result<std::string> render(const OrderedJson& variables, int64_t unix_seconds,
                              const TextMarkers& markers, Limits limits) const;

@@ -185,18 +185,47 @@ TEST(TemplateBomb, TimeFormat) {
   expect_refused("{{ strftime_now('%Y' * 300) }}");
 }
 
-TEST(TemplateWorker, KilledFromOutsideIsReplaced) {
-  const auto compiled = Template::compile("{{ x }}", "test");
-  ASSERT_TRUE(compiled.ok());
-  EXPECT_EQ(*(*compiled)->render({{"x", 1}}, 0, {}, {}), "1");
+std::vector<pid_t> workers() {
+  std::vector<pid_t> out;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::ifstream file(entry.path() / "stat");
     std::string pid, name, state, parent;
     if (file >> pid >> name >> state >> parent && parent == std::to_string(getpid())) {
-      kill(std::stoi(pid), SIGKILL);
+      out.push_back(std::stoi(pid));
     }
   }
+  return out;
+}
+
+void signal_workers(int signal) {
+  for (const pid_t pid : workers()) kill(pid, signal);
+}
+
+TEST(TemplateWorker, KilledFromOutsideIsReplaced) {
+  const auto compiled = Template::compile("{{ x }}", "test");
+  ASSERT_TRUE(compiled.ok());
+  EXPECT_EQ(*(*compiled)->render({{"x", 1}}, 0, {}, {}), "1");
+  signal_workers(SIGKILL);
   EXPECT_EQ(*(*compiled)->render({{"x", 2}}, 0, {}, {}), "2");
+}
+
+// Small requests wait for an answer; large ones do not even fit into the socket.
+TEST(TemplateWorker, StoppedIsEndedAndReplaced) {
+  for (const size_t size : {size_t{1}, size_t{4} << 20}) {
+    const auto compiled = Template::compile("{{ x | length }}", "test");
+    ASSERT_TRUE(compiled.ok());
+    const OrderedJson variables = {{"x", std::string(size, 'a')}};
+    EXPECT_EQ(*(*compiled)->render(variables, 0, {}, {}), std::to_string(size));
+    const std::vector<pid_t> stopped = workers();
+    ASSERT_EQ(stopped.size(), 1u);
+    signal_workers(SIGSTOP);
+    const Result<std::string> wedged =
+        (*compiled)->render(variables, 0, {}, {.patience = std::chrono::milliseconds(50)});
+    EXPECT_EQ(wedged.status().code(), StatusCode::kUnavailable) << wedged.status().message();
+    EXPECT_NE(wedged.status().message().find("did not answer"), std::string::npos);
+    EXPECT_EQ(workers(), std::vector<pid_t>{});
+    EXPECT_EQ(*(*compiled)->render(variables, 0, {}, {}), std::to_string(size));
+  }
 }
 
 TEST(TemplateWorker, ManyThreadsRenderAtOnce) {

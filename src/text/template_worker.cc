@@ -1,6 +1,7 @@
 #include "text/template_worker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -9,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -40,44 +43,82 @@ std::string why() { return std::error_code(errno, std::generic_category()).messa
 
 // ---- Messages: a length of 8 bytes, then the bytes. ----
 
-bool send_all(int socket, const void* data, size_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t sent = send(socket, at, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    at += sent;
-    size -= static_cast<size_t>(sent);
-  }
-  return true;
-}
+// One end of the socket, perhaps with a time by which all must have passed.
+class Wire {
+ public:
+  using Clock = std::chrono::steady_clock;
 
-bool receive_all(int socket, void* data, size_t size) {
-  char* at = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t got = recv(socket, at, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
+  explicit Wire(int socket) : socket_(socket) {}
+  Wire(int socket, Clock::time_point deadline) : socket_(socket), deadline_(deadline) {}
 
-bool send_message(int socket, std::string_view message) {
-  const uint64_t size = message.size();
-  return send_all(socket, &size, sizeof size) && send_all(socket, message.data(), message.size());
-}
-
-std::optional<std::string> receive_message(int socket) {
-  uint64_t size = 0;
-  if (!receive_all(socket, &size, sizeof size) || size > TemplateWorker::kMemoryBytes) {
-    return std::nullopt;
+  bool send_message(std::string_view message) {
+    const uint64_t size = message.size();
+    return send_all(&size, sizeof size) && send_all(message.data(), message.size());
   }
-  std::string message(size, '\0');
-  if (!receive_all(socket, message.data(), message.size())) return std::nullopt;
-  return message;
-}
+
+  std::optional<std::string> receive_message() {
+    uint64_t size = 0;
+    if (!receive_all(&size, sizeof size) || size > TemplateWorker::kMemoryBytes) {
+      return std::nullopt;
+    }
+    std::string message(size, '\0');
+    if (!receive_all(message.data(), message.size())) return std::nullopt;
+    return message;
+  }
+
+  bool timed_out() const { return timed_out_; }
+
+ private:
+  bool send_all(const void* data, size_t size) {
+    const char* at = static_cast<const char*>(data);
+    while (size > 0) {
+      if (!wait_for(POLLOUT)) return false;
+      const ssize_t sent = send(socket_, at, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && passing(errno)) continue;
+      if (sent <= 0) return false;
+      at += sent;
+      size -= static_cast<size_t>(sent);
+    }
+    return true;
+  }
+
+  bool receive_all(void* data, size_t size) {
+    char* at = static_cast<char*>(data);
+    while (size > 0) {
+      if (!wait_for(POLLIN)) return false;
+      const ssize_t got = recv(socket_, at, size, MSG_DONTWAIT);
+      if (got < 0 && passing(errno)) continue;
+      if (got <= 0) return false;
+      at += got;
+      size -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+  static bool passing(int fault) { return fault == EINTR || fault == EAGAIN; }
+
+  // False: the time is over.
+  bool wait_for(int16_t events) {
+    for (;;) {
+      int milliseconds = -1;
+      if (deadline_) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+        milliseconds = static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
+      }
+      pollfd state{socket_, events, 0};
+      const int ready = poll(&state, 1, milliseconds);
+      if (ready > 0) return true;
+      if (ready < 0 && passing(errno)) continue;
+      timed_out_ = ready == 0;
+      return false;
+    }
+  }
+
+  int socket_;
+  std::optional<Clock::time_point> deadline_;
+  bool timed_out_ = false;
+};
 
 // ---- Both ends are the same program: values travel as they lie in memory. ----
 
@@ -177,11 +218,12 @@ uint64_t own_size() {
   limit(RLIMIT_CORE, 0);
   if (!kSanitized) limit(RLIMIT_AS, own_size() + TemplateWorker::kMemoryBytes);
   Server server;
-  while (const std::optional<std::string> message = receive_message(kWorkerSocket)) {
+  Wire wire(kWorkerSocket);
+  while (const std::optional<std::string> message = wire.receive_message()) {
     // SIGPROF ends the process.
     const itimerval budget{{0, 0}, {TemplateWorker::kCpuSeconds, 0}};
     setitimer(ITIMER_PROF, &budget, nullptr);
-    if (!send_message(kWorkerSocket, server.serve(*message))) break;
+    if (!wire.send_message(server.serve(*message))) break;
   }
   _exit(0);
 }
@@ -288,16 +330,20 @@ bool TemplateWorker::died_of_template() {
   return signal == SIGPROF || signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
 }
 
-std::optional<TemplateReply> TemplateWorker::call(std::string_view message) {
-  if (!send_message(socket_, message)) return std::nullopt;
-  return reply_of(receive_message(socket_));
+std::optional<TemplateReply> TemplateWorker::call(std::string_view message,
+                                                  std::chrono::milliseconds patience) {
+  Wire wire(socket_, Wire::Clock::now() + patience);
+  std::optional<std::string> reply;
+  if (wire.send_message(message)) reply = wire.receive_message();
+  timed_out_ = wire.timed_out();
+  return reply_of(reply);
 }
 
 std::optional<TemplateReply> TemplateWorker::compile(std::string_view source) {
   Writer writer;
   writer.value(Call::kCompile);
   writer.text(source);
-  return call(writer.message);
+  return call(writer.message, kTemplatePatience);
 }
 
 std::optional<TemplateReply> TemplateWorker::render(const TemplateRequest& request) {
@@ -312,7 +358,7 @@ std::optional<TemplateReply> TemplateWorker::render(const TemplateRequest& reque
   for (char32_t original : request.markers.originals) {
     writer.value(static_cast<uint32_t>(original));
   }
-  return call(writer.message);
+  return call(writer.message, request.patience);
 }
 
 }  // namespace rota
