@@ -92,7 +92,7 @@ class HttpConnection::Exchange : public HttpExchange {
 
   awaitable<void> respond(HttpResponse response) override {
     answered_ = true;
-    const bool written = co_await connection_->write(response, connection_->keep_alive_);
+    const bool written = co_await connection_->write(std::move(response), connection_->keep_alive_);
     if (!written) shared_->leave();
   }
 
@@ -188,8 +188,8 @@ class HttpConnection::Exchange : public HttpExchange {
 };
 
 HttpConnection::HttpConnection(tcp::socket socket, const HttpOptions& options,
-                               const HttpHandler& handler)
-    : stream_(std::move(socket)), options_(options), handler_(handler) {
+                               const HttpHandler& handler, WaitingConnections& waiting)
+    : stream_(std::move(socket)), options_(options), handler_(handler), waiting_(waiting) {
   beast::error_code ignored;
   stream_.socket().set_option(tcp::no_delay(true), ignored);
 }
@@ -225,7 +225,12 @@ awaitable<std::optional<HttpRequest>> HttpConnection::read_request() {
   parser.body_limit(static_cast<uint64_t>(options_.max_body_bytes));
 
   stream_.expires_after(options_.header_timeout);
-  auto [failed, head_bytes] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
+  beast::error_code failed;
+  {
+    const WaitingConnections::Place place(waiting_, *this);
+    std::tie(failed, std::ignore) =
+        co_await http::async_read_header(stream_, buffer_, parser, kTuple);
+  }
   if (failed == http::error::header_limit) {
     co_await refuse(431, fmt::format("The request's headers are longer than {} bytes.",
                                      options_.max_header_bytes));
@@ -301,17 +306,18 @@ awaitable<std::optional<HttpRequest>> HttpConnection::read_request() {
 
 awaitable<void> HttpConnection::refuse(int status, std::string message) {
   keep_alive_ = false;
-  co_await write(error_response(status, message, "invalid_request_error"), false);
+  HttpResponse response = error_response(status, message, "invalid_request_error");
+  co_await write(std::move(response), false);
 }
 
-awaitable<bool> HttpConnection::write(const HttpResponse& response, bool keep_alive) {
+awaitable<bool> HttpConnection::write(HttpResponse response, bool keep_alive) {
   http::response<http::string_body> message;
   message.result(static_cast<unsigned>(response.status));
   if (!response.reason.empty()) message.reason(one_line(response.reason));
   set_common_headers(message, version_, keep_alive, response.headers);
   if (!response.content_type.empty()) message.set(http::field::content_type, response.content_type);
   message.content_length(response.body.size());
-  if (!head_only_) message.body() = response.body;
+  if (!head_only_) message.body() = std::move(response.body);
   stream_.expires_after(options_.write_timeout);
   http::response_serializer<http::string_body> serializer(message);
   beast::error_code failed;
@@ -322,6 +328,12 @@ awaitable<bool> HttpConnection::write(const HttpResponse& response, bool keep_al
   }
   stream_.expires_never();
   co_return !failed;
+}
+
+bool HttpConnection::has_bytes() {
+  if (buffer_.size() > 0) return true;
+  char byte = 0;
+  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 void HttpConnection::close() {

@@ -12,6 +12,7 @@
 #include <cctype>
 
 #include "base/log.h"
+#include "server/http/accept_trouble.h"
 #include "server/http/connection.h"
 
 namespace rota {
@@ -27,18 +28,58 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   tcp::acceptor acceptor;
   HttpOptions options;
   HttpHandler handler;
+  WaitingConnections waiting;
   int64_t connections = 0;
 };
 
 namespace {
 
-// Out of descriptors, or some such passing trouble: wait a moment instead of spinning.
-awaitable<void> breathe(asio::io_context& io) {
-  asio::steady_timer timer(io, std::chrono::milliseconds(50));
+awaitable<void> sleep(asio::io_context& io, std::chrono::milliseconds time) {
+  asio::steady_timer timer(io, time);
   co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
 }
 
+bool out_of_descriptors(const boost::system::error_code& failed) {
+  return failed == boost::system::errc::too_many_files_open ||
+         failed == boost::system::errc::too_many_files_open_in_system;
+}
+
 }  // namespace
+
+awaitable<void> HttpServer::accept_all(std::shared_ptr<State> state) {
+  AcceptTrouble trouble;
+  while (state->acceptor.is_open()) {
+    auto [failed, socket] =
+        co_await state->acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
+    if (failed == asio::error::operation_aborted) co_return;
+    if (failed) {
+      const bool made_room = out_of_descriptors(failed) && state->waiting.evict();
+      trouble.report(failed.message(), made_room);
+      if (!made_room) co_await sleep(state->io, trouble.pause());
+      continue;
+    }
+    trouble.ease();
+    if (state->connections >= state->options.max_connections) {
+      const bool made_room = state->waiting.evict();
+      trouble.report(fmt::format("all {} places are taken", state->options.max_connections),
+                     made_room);
+      if (!made_room) continue;  // closes it
+    }
+    serve(state, std::make_shared<HttpConnection>(std::move(socket), state->options, state->handler,
+                                                  state->waiting));
+  }
+}
+
+void HttpServer::serve(std::shared_ptr<State> state, std::shared_ptr<HttpConnection> connection) {
+  ++state->connections;
+  asio::co_spawn(
+      state->io,
+      [state, connection = std::move(connection)]() -> awaitable<void> {
+        co_await connection->serve();
+        --state->connections;
+      },
+      asio::detached);
+}
 
 HttpServer::HttpServer(asio::io_context& io, HttpOptions options, HttpHandler handler)
     : state_(std::make_shared<State>(io, std::move(options), std::move(handler))) {}
@@ -48,6 +89,11 @@ HttpServer::~HttpServer() { stop_accepting(); }
 uint16_t HttpServer::port() const {
   boost::system::error_code ignored;
   return state_->acceptor.local_endpoint(ignored).port();
+}
+
+bool HttpServer::is_loopback() const {
+  boost::system::error_code ignored;
+  return state_->acceptor.local_endpoint(ignored).address().is_loopback();
 }
 
 int64_t HttpServer::open_connections() const { return state_->connections; }
@@ -80,31 +126,7 @@ Status HttpServer::listen() {
     return error(StatusCode::kIo, "cannot listen on {} port {}: {}; choose another with --port",
                  options.host, options.port, fault.message());
   }
-  asio::co_spawn(
-      state_->io,
-      [state = state_]() -> awaitable<void> {
-        while (state->acceptor.is_open()) {
-          auto [failed, socket] =
-              co_await state->acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
-          if (failed == asio::error::operation_aborted) co_return;
-          if (failed) {
-            log::warning("cannot accept a connection: {}", failed.message());
-            co_await breathe(state->io);
-            continue;
-          }
-          if (state->connections >= state->options.max_connections) continue;  // closes it
-          ++state->connections;
-          asio::co_spawn(
-              state->io,
-              [state, connection = std::make_shared<HttpConnection>(
-                          std::move(socket), state->options, state->handler)]() -> awaitable<void> {
-                co_await connection->serve();
-                --state->connections;
-              },
-              asio::detached);
-        }
-      },
-      asio::detached);
+  asio::co_spawn(state_->io, accept_all(state_), asio::detached);
   return {};
 }
 

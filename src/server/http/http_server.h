@@ -47,9 +47,9 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
-  std::string body;
-  HttpHeaders headers;
-  std::string reason;  // empty: the status' own phrase. Control characters are dropped.
+  std::string body = {};
+  HttpHeaders headers = {};
+  std::string reason = {};  // empty: the status' own phrase. Control characters are dropped.
 };
 
 // The answer to one request. Either respond() once, or begin_stream(), send_event()...,
@@ -81,18 +81,24 @@ struct HttpOptions {
   int64_t max_connections = 8192;
 };
 
+class HttpConnection;
+
 class HttpServer {
  public:
   HttpServer(boost::asio::io_context& io, HttpOptions options, HttpHandler handler);
   ~HttpServer();
 
   Status listen();
-  uint16_t port() const;  // after listen()
+  uint16_t port() const;     // after listen()
+  bool is_loopback() const;  // after listen(): only this machine can connect
   void stop_accepting();
   int64_t open_connections() const;
 
  private:
   struct State;
+  static awaitable<void> accept_all(std::shared_ptr<State> state);
+  static void serve(std::shared_ptr<State> state, std::shared_ptr<HttpConnection> connection);
+
   std::shared_ptr<State> state_;
 };
 
