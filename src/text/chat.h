@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,6 +31,10 @@ namespace rota {
 // request bodies with it.
 using OrderedJson = nlohmann::ordered_json;
 
+// Asked before text is encoded, with a number of tokens that the prompt has at the least; an error
+// is the answer then, and the text is never encoded.
+using LengthCheck = std::function<Status(size_t least_tokens)>;
+
 struct ChatRequest {
   OrderedJson messages;     // OpenAI chat messages; content is a string or a list of text parts
   OrderedJson tools;        // OpenAI tools, or null
@@ -38,6 +43,7 @@ struct ChatRequest {
   OrderedJson template_kwargs;        // chat_template_kwargs: an object, or null
   bool add_generation_prompt = true;  // end with the beginning of the assistant's turn
   std::optional<std::string> date;    // YYYY-MM-DD for the system message; today if not given
+  LengthCheck check_length;           // none: any length
 };
 
 struct ChatPrompt {

@@ -397,5 +397,29 @@ TEST(Thinking, UserTextDoesNotOpenReasoning) {
   EXPECT_FALSE(format->render(chat)->opens_reasoning);
 }
 
+TEST(ChatLength, IsAskedBeforeTextIsEncoded) {
+  const test::TempDir dir;
+  dir.write("chat_template.jinja", kChatMl);
+  for (const auto& tokenizer : {byte_tokenizer(), test::o200k()}) {
+    auto format = ChatFormat::load(dir.path(), tokenizer);
+    ASSERT_TRUE(format.ok()) << format.status().message();
+    ChatRequest request;
+    request.messages = {{{"role", "user"}, {"content", std::string(100'000, 'a')}}};
+    size_t most_asked = 0;
+    request.check_length = [&](size_t least) {
+      most_asked = std::max(most_asked, least);
+      return least > 100 ? invalid_argument("too long") : Status();
+    };
+    EXPECT_EQ((*format)->render(request).status().message(), "too long");
+    request.check_length = [&](size_t least) {
+      most_asked = std::max(most_asked, least);
+      return Status();
+    };
+    const Result<ChatPrompt> whole = (*format)->render(request);
+    ASSERT_TRUE(whole.ok()) << whole.status().message();
+    EXPECT_LE(most_asked, whole->ids.size());
+  }
+}
+
 }  // namespace
 }  // namespace rota

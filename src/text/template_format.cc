@@ -72,8 +72,11 @@ Result<ChatPrompt> TemplateFormat::render(const ChatRequest& request) const {
 
   ROTA_ASSIGN_OR_RETURN(const std::string text, chosen.render(variables, now, markers, {}));
   ChatPrompt prompt;
-  ROTA_ASSIGN_OR_RETURN(prompt.ids, tokenizer_->encode_marked(text, markers));
   prompt.text = markers.originals.empty() ? text : unmark(text, markers);
+  if (request.check_length) {
+    ROTA_RETURN_IF_ERROR(request.check_length(tokenizer_->least_tokens(prompt.text)));
+  }
+  ROTA_ASSIGN_OR_RETURN(prompt.ids, tokenizer_->encode_marked(text, markers));
   prompt.opens_reasoning = request.add_generation_prompt && thinks_ && ends_in_think(text);
   return prompt;
 }

@@ -36,10 +36,22 @@ Tokenizer::Tokenizer(RotaTokenizer* handle) : handle_(handle) {
     if (entry.special != 0) special_ids_.push_back(id);
   }
   bytes_ = {table.bytes, total};
+  max_text_bytes_ = table.max_text_bytes;
+  for (const RotaToken& entry : tokens_) {
+    if (entry.size != 1 || entry.special != 0) continue;
+    encoded_bytes_.set(static_cast<unsigned char>(bytes_[entry.begin]));
+  }
   plan_ = {.byte_fallback = table.byte_fallback != 0,
            .strip_leading_spaces = table.strip_leading_spaces,
            .strip_only_first_token = table.strip_only_first_token != 0,
            .space_between_tokens = table.space_between_tokens != 0};
+}
+
+size_t Tokenizer::least_tokens(std::string_view text) const {
+  if (max_text_bytes_ == 0) return 0;
+  const auto encoded = static_cast<size_t>(std::ranges::count_if(
+      text, [&](char c) { return encoded_bytes_[static_cast<unsigned char>(c)]; }));
+  return (encoded + max_text_bytes_ - 1) / max_text_bytes_;
 }
 
 Tokenizer::~Tokenizer() { rota_tokenizer_free(handle_); }

@@ -7,6 +7,7 @@
 //   ROTA_ASSIGN_OR_RETURN(auto ids, tokenizer->encode("Hello", {.special = Special::kAsText}));
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -93,6 +94,9 @@ class Tokenizer {
   const std::vector<int32_t>& special_ids() const { return special_ids_; }
   // No token adds more bytes than this: n tokens hold at most n * max_token_bytes() bytes of text.
   size_t max_token_bytes() const { return max_token_bytes_; }
+  // The text is not encoded to fewer tokens than this; 0 where the file's rules leave no bound. A look
+  // at each byte, no more.
+  size_t least_tokens(std::string_view text) const;
   const DecodePlan& decode_plan() const { return plan_; }
 
  private:
@@ -106,6 +110,8 @@ class Tokenizer {
   std::span<const RotaToken> tokens_;
   std::vector<int32_t> special_ids_;
   size_t max_token_bytes_ = 0;
+  size_t max_text_bytes_ = 0;       // that one token stands for; 0: no bound
+  std::bitset<256> encoded_bytes_;  // that have a token; the others are dropped
   DecodePlan plan_;
 };
 

@@ -278,5 +278,94 @@ TEST(HostileTokenizer, BadRegex) {
   }
 }
 
+// The bound holds for texts that need the fewest tokens: repeated tokens, and all of the goldens.
+void expect_bound(const Tokenizer& tokenizer) {
+  ASSERT_GT(tokenizer.least_tokens(std::string(1000, 'a')), 0u);
+  std::vector<std::string> texts = {std::string(5000, ' '), std::string(5000, '\n'), "", "a"};
+  for (int32_t id = 0; id < tokenizer.vocab_size(); id += 7) {
+    texts.push_back(tokenizer.token_text(id) + tokenizer.token_text(id));
+  }
+  std::string bars;
+  for (int i = 0; i < 1000; ++i) bars += "\u2581";  // SentencePiece's space, as text
+  texts.push_back(bars);
+  for (const std::string& text : texts) {
+    const Result<Ids> ids = tokenizer.encode(text);
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_GE(ids->size(), tokenizer.least_tokens(text)) << text.substr(0, 100);
+  }
+}
+
+std::string utf8(uint32_t c) {
+  const auto continued = [&](int shift) { return static_cast<char>(0x80 | ((c >> shift) & 0x3F)); };
+  if (c < 0x80) return {static_cast<char>(c)};
+  if (c < 0x800) return {static_cast<char>(0xC0 | (c >> 6)), continued(0)};
+  if (c < 0x10000) return {static_cast<char>(0xE0 | (c >> 12)), continued(6), continued(0)};
+  return {static_cast<char>(0xF0 | (c >> 18)), continued(12), continued(6), continued(0)};
+}
+
+// What the bound takes for granted: a split that keeps only what it finds finds every character.
+TEST(LeastTokens, O200kDropsNoCharacter) {
+  std::string text;
+  for (uint32_t c = 1; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    text += utf8(c);
+    if (c % 3 == 0) text += (c % 2 == 0) ? "a" : "\n";  // in company and alone
+    if (text.size() < 100'000 && c != 0x10FFFF) continue;
+    const Result<Ids> ids = test::o200k()->encode(text, {.special = Special::kAsText});
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    ASSERT_EQ(test::o200k()->decode(*ids, /*skip_special=*/false), text) << "before " << c;
+    text.clear();
+  }
+}
+
+TEST(LeastTokens, NoTextHasFewer) {
+  expect_bound(*test::o200k());
+  expect_bound(*test::spbpe());
+}
+
+// A byte-level vocabulary without tokens for some bytes drops them in silence.
+TEST(LeastTokens, BytesWithoutATokenDoNotCount) {
+  Json json = small();
+  json["pre_tokenizer"] = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", true}};
+  const auto loaded = Tokenizer::from_json(json.dump(), "tokenizer.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const std::string text = std::string(1000, 'a') + std::string(5000, 'c');
+  EXPECT_EQ((*loaded)->encode(text)->size(), 1000u);
+  EXPECT_GT((*loaded)->least_tokens(text), 0u);
+  EXPECT_LE((*loaded)->least_tokens(text), 1000u / std::string("<|x|>").size());
+  json["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ((*Tokenizer::from_json(json.dump(), "tokenizer.json"))->least_tokens(text), 0u);
+}
+
+TEST(LeastTokens, UnknownWhereTextMayBeDropped) {
+  const Json complete = test::read_json(test::goldens() / "tokenizers/spbpe/tokenizer.json");
+  const auto least = [](const Json& json) {
+    const auto loaded = Tokenizer::from_json(json.dump(), "tokenizer.json");
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return loaded.ok() ? (*loaded)->least_tokens(std::string(1000, 'a')) : 0;
+  };
+  EXPECT_GT(least(complete), 0u);
+  Json changed = complete;
+  changed["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  EXPECT_EQ(least(changed), 0u);
+  changed = complete;
+  changed["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  EXPECT_EQ(least(changed), 0u);
+  changed = complete;
+  changed["model"]["byte_fallback"] = false;
+  EXPECT_EQ(least(changed), 0u);
+  changed = complete;
+  changed["added_tokens"].front()["lstrip"] = true;
+  EXPECT_EQ(least(changed), 0u);
+  EXPECT_EQ(least(small()), 0u);  // has no token for most bytes
+  changed = complete;
+  const size_t plain = least(complete);
+  changed["normalizer"] = {{"type", "NFC"}};
+  EXPECT_LT(least(changed), plain);
+}
+
 }  // namespace
 }  // namespace rota

@@ -46,7 +46,7 @@ struct Conversation {
 };
 
 Result<ChatPrompt> render(const Conversation& conversation, const Tokenizer& tokenizer,
-                          const Vocabulary& vocabulary);
+                          const Vocabulary& vocabulary, const LengthCheck& check_length = {});
 
 // The conversation of a chat request. Earlier reasoning is kept only after the last final answer: within
 // a loop of tool calls. kInvalidArgument names the field.

@@ -20,7 +20,7 @@ class HarmonyFormat : public ChatFormat {
 
   Result<ChatPrompt> render(const ChatRequest& request) const override {
     ROTA_ASSIGN_OR_RETURN(const Conversation conversation, conversation_of(request));
-    return harmony::render(conversation, *tokenizer_, vocabulary_);
+    return harmony::render(conversation, *tokenizer_, vocabulary_, request.check_length);
   }
 
   std::vector<int32_t> stop_token_ids() const override {

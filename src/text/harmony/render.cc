@@ -14,8 +14,8 @@ constexpr std::string_view kConstrain = "<|constrain|>";
 // Tokens from special tokens and runs of plain text.
 class Writer {
  public:
-  Writer(const Tokenizer& tokenizer, const Vocabulary& vocabulary)
-      : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
+  Writer(const Tokenizer& tokenizer, const Vocabulary& vocabulary, const LengthCheck& check_length)
+      : tokenizer_(tokenizer), vocabulary_(vocabulary), check_length_(check_length) {}
 
   void text(std::string_view text) { run_ += text; }
 
@@ -58,6 +58,10 @@ class Writer {
 
   void end_run() {
     if (run_.empty() || !status_.ok()) return;
+    if (check_length_) {
+      status_ = check_length_(prompt_.ids.size() + tokenizer_.least_tokens(run_));
+      if (!status_.ok()) return;
+    }
     const Result<std::vector<int32_t>> ids = tokenizer_.encode(run_, {.special = Special::kAsText});
     if (!ids.ok()) {
       status_ = ids.status().with_context("messages");
@@ -69,6 +73,7 @@ class Writer {
 
   const Tokenizer& tokenizer_;
   const Vocabulary& vocabulary_;
+  const LengthCheck& check_length_;
   ChatPrompt prompt_;
   std::string run_;
   Status status_;
@@ -113,8 +118,8 @@ size_t first_kept(const std::vector<Message>& messages) {
 }  // namespace
 
 Result<ChatPrompt> render(const Conversation& conversation, const Tokenizer& tokenizer,
-                          const Vocabulary& vocabulary) {
-  Writer writer(tokenizer, vocabulary);
+                          const Vocabulary& vocabulary, const LengthCheck& check_length) {
+  Writer writer(tokenizer, vocabulary, check_length);
   writer.message(
       {.role = "system", .content = system_text(conversation.system, !conversation.tools.empty())});
   std::string developer = developer_text(conversation);

@@ -61,6 +61,7 @@ typedef struct RotaTokenTable {
   uint8_t strip_only_first_token;
   uint8_t space_between_tokens;
   uint32_t strip_leading_spaces;
+  size_t max_text_bytes; /* of a text, those with a token, that one token stands for; 0: no bound */
 } RotaTokenTable;
 
 enum { kRotaSpecialParse = 0, kRotaSpecialAsText = 1, kRotaSpecialChat = 2 };

@@ -102,6 +102,7 @@ pub struct TokenTable {
     strip_only_first_token: u8,
     space_between_tokens: u8,
     strip_leading_spaces: u32,
+    max_text_bytes: usize,
 }
 
 #[repr(C)]
@@ -221,6 +222,7 @@ pub unsafe extern "C" fn rota_tokenizer_table(tokenizer: *const Tokenizer) -> To
         strip_only_first_token: table.plan.strip_only_first_token.into(),
         space_between_tokens: table.plan.space_between_tokens.into(),
         strip_leading_spaces: table.plan.strip_leading_spaces,
+        max_text_bytes: table.max_text_bytes.unwrap_or(0),
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Table {
     pub bytes: Vec<u8>,
     pub tokens: Vec<Token>,
     pub plan: Plan,
+    pub max_text_bytes: Option<usize>, // see text_bound.rs
 }
 
 /// One way from a token's name to its bytes.
@@ -45,6 +46,11 @@ static BYTE_OF_CHAR: LazyLock<HashMap<char, u8>> = LazyLock::new(|| {
     let same = (0..256u32).filter(printable).map(|b| (b, b));
     same.chain(others).filter_map(|(b, c)| Some((char::from_u32(c)?, b as u8))).collect()
 });
+
+/// The same characters, one for each of the 256 bytes.
+pub fn byte_level_alphabet() -> impl Iterator<Item = char> {
+    BYTE_OF_CHAR.keys().copied()
+}
 
 fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;

@@ -5,4 +5,5 @@ mod decoding;
 mod pre_tokenize;
 mod python_json;
 mod template;
+mod text_bound;
 mod tokenizer;

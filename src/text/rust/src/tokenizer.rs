@@ -13,6 +13,7 @@ use tokenizers::{
 use crate::abi::{Failure, Token};
 use crate::decoding::{Rules, Table};
 use crate::pre_tokenize::{limit_regex_searches, pre_tokenize};
+use crate::text_bound::{ModelPart, Pipeline};
 
 /// Far above any vocabulary; the table of tokens has an entry for each id.
 const MAX_ID: u32 = (1 << 24) - 1;
@@ -41,11 +42,17 @@ enum MarkerForm {
     Lost,
 }
 
-/// The part of tokenizer.json that the crate reads over: declared ids.
+/// The parts of tokenizer.json that the crate reads over or keeps to itself.
 #[derive(Deserialize)]
 struct Declared {
     #[serde(default)]
     added_tokens: Option<Vec<DeclaredToken>>,
+    #[serde(default)]
+    normalizer: serde_json::Value,
+    #[serde(default)]
+    pre_tokenizer: serde_json::Value,
+    #[serde(default)]
+    model: ModelPart,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +71,11 @@ impl Tokenizer {
         limit_regex_searches();
         let declared: Declared =
             serde_json::from_slice(json).map_err(|e| Failure::damaged(format!("{e}")))?;
+        let pipeline = Pipeline {
+            normalizer: declared.normalizer,
+            pre_tokenizer: declared.pre_tokenizer,
+            model: declared.model,
+        };
         let declared = declared.added_tokens.unwrap_or_default();
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|e| Failure::damaged(format!("{e}")))?;
@@ -76,7 +88,9 @@ impl Tokenizer {
         as_text.set_encode_special_tokens(true);
         let chat = chat_vocabulary(&inner, &declared)?;
         let special = special_tokens(&inner);
-        let table = build_table(&inner, &special)?;
+        let mut table = build_table(&inner, &special)?;
+        table.max_text_bytes = longest_added(&inner)
+            .and_then(|longest| pipeline.max_text_bytes(&inner.get_vocab(true), &table, longest));
         let marker_form = marker_form(&inner);
         Ok(Self { inner, as_text, chat, special, marker_form, table })
     }
@@ -264,6 +278,22 @@ fn chat_vocabulary(
     Ok(vocabulary)
 }
 
+/// Bytes of the longest added token, in the raw or in normalized text. None: there are tokens that take
+/// in any number of spaces beside them.
+fn longest_added(inner: &tokenizers::Tokenizer) -> Option<usize> {
+    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
+    added.values().try_fold(0, |longest: usize, token| {
+        if token.lstrip || token.rstrip {
+            return None;
+        }
+        let mut normalized = NormalizedString::from(token.content.as_str());
+        if let Some(normalizer) = inner.get_normalizer() {
+            normalizer.normalize(&mut normalized).ok()?;
+        }
+        Some(longest.max(token.content.len()).max(normalized.get().len()))
+    })
+}
+
 fn special_tokens(inner: &tokenizers::Tokenizer) -> HashMap<u32, String> {
     let added = inner.get_added_vocabulary().get_added_tokens_decoder();
     let special = added.iter().filter(|(_, token)| token.special);
@@ -278,7 +308,12 @@ fn build_table(
     let ids: HashSet<u32> = inner.get_vocab(true).into_values().collect();
     let count = ids.iter().max().map_or(0, |&max| max as usize + 1);
     let absent = Token { begin: 0, size: 0, present: 0, special: 0, byte: 0, reserved: 0 };
-    let mut table = Table { bytes: Vec::new(), tokens: vec![absent; count], plan: rules.plan };
+    let mut table = Table {
+        bytes: Vec::new(),
+        tokens: vec![absent; count],
+        plan: rules.plan,
+        max_text_bytes: None,
+    };
     for id in 0..count as u32 {
         if !ids.contains(&id) {
             continue;
