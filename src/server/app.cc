@@ -14,6 +14,9 @@
 #include "server/embedded_file.h"
 #include "server/generation.h"
 #include "server/http/errors.h"
+#include "server/json_response.h"
+#include "server/offload.h"
+#include "server/prompt.h"
 
 namespace rota {
 
@@ -22,20 +25,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr const char* kVersion = "0.1.0";
-
-// Runs `work` on the pool and comes back with what it returned.
-template <typename Work>
-awaitable<std::invoke_result_t<Work>> offload(asio::thread_pool& pool, Work work) {
-  std::optional<std::invoke_result_t<Work>> out;
-  co_await asio::co_spawn(
-      pool,
-      [&]() -> awaitable<void> {
-        out.emplace(work());
-        co_return;
-      },
-      asio::use_awaitable);
-  co_return *std::move(out);
-}
 
 std::string new_id(const char* prefix) {
   static thread_local std::mt19937_64 random{std::random_device{}()};
@@ -51,12 +40,6 @@ bool same_secret(std::string_view a, std::string_view b) {
   return difference == 0 && !b.empty();
 }
 
-HttpResponse json_response(const OrderedJson& body) {
-  HttpResponse response;
-  response.body = dump(body);
-  return response;
-}
-
 HttpResponse method_not_allowed(std::string_view allowed) {
   HttpResponse response =
       error_response(405, fmt::format("Use {} here.", allowed), "invalid_request_error");
@@ -69,29 +52,6 @@ std::string_view content_type_of(std::string_view name) {
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
   return "application/octet-stream";
-}
-
-// Requests name the model; fields that concern a prompt of text.
-Result<std::vector<int32_t>> encode_prompt(const Tokenizer& tokenizer, const PromptText& prompt,
-                                           bool add_special_tokens) {
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return *ids;
-  Result<std::vector<int32_t>> ids =
-      tokenizer.encode(std::get<std::string>(prompt),
-                       {.special = Special::kParse, .add_special_tokens = add_special_tokens});
-  if (!ids.ok()) return ids.status().with_context("prompt");
-  return ids;
-}
-
-// The conversation of a request, the same for answering it and for counting its tokens.
-ChatRequest chat_of(const ApiRequest& request) {
-  ChatRequest chat;
-  chat.messages = request.messages;
-  chat.tools = request.tools;
-  chat.tool_choice = request.tool_choice;
-  chat.reasoning_effort = request.reasoning_effort;
-  chat.template_kwargs = request.template_kwargs;
-  chat.add_generation_prompt = request.add_generation_prompt;
-  return chat;
 }
 
 }  // namespace
@@ -161,6 +121,13 @@ class CountedExchange final : public HttpExchange {
   HttpExchange& inner_;
   Metrics& metrics_;
 };
+
+// Whether the client has left, for a thread that works for it.
+std::shared_ptr<const std::atomic<bool>> watch_client(HttpExchange& exchange) {
+  auto gone = std::make_shared<std::atomic<bool>>(false);
+  exchange.on_client_gone([gone] { *gone = true; });
+  return gone;
+}
 
 }  // namespace
 
@@ -267,15 +234,6 @@ Status ServerApp::ready_for(const ApiRequest& request) const {
   return {};
 }
 
-Status ServerApp::check_prompt(const ApiRequest& request, const TokenIds& prompt) const {
-  ROTA_ASSIGN_OR_RETURN(const EngineInfo info, engine_.info());
-  EngineRequest probe;
-  probe.prompt = prompt;
-  probe.sampling = request.sampling;
-  probe.sampling.max_tokens = request.max_tokens.value_or(1);
-  return check_request(probe, info);
-}
-
 namespace {
 
 HttpResponse not_found_or(const Status& status) {
@@ -294,22 +252,27 @@ awaitable<void> ServerApp::completions(HttpRequest& http, HttpExchange& exchange
     ApiRequest request;
     std::vector<TokenIds> prompts;
   };
+  const auto gone = watch_client(exchange);
   auto prepared = co_await offload(pool_, [&]() -> Result<Prepared> {
     Prepared out;
     ROTA_ASSIGN_OR_RETURN(const OrderedJson body, parse_request_json(http.body));
     ROTA_ASSIGN_OR_RETURN(out.request, parse_completion_request(body, options_.sampling_defaults));
     ROTA_RETURN_IF_ERROR(ready_for(out.request));
+    ROTA_ASSIGN_OR_RETURN(const EngineInfo engine, engine_.info());
+    const LengthCheck check_length = length_check(out.request, engine);
     for (const PromptText& prompt : out.request.prompts) {
+      if (*gone) return error(StatusCode::kCancelled, "The client has gone.");
       ROTA_ASSIGN_OR_RETURN(
           std::vector<int32_t> ids,
-          encode_prompt(*text_.tokenizer, prompt, out.request.add_special_tokens));
+          encode_prompt(*text_.tokenizer, prompt, out.request.add_special_tokens, check_length));
       if (ids.empty())
         return invalid_argument("prompt: is empty: there must be at least one token");
       out.prompts.emplace_back(std::move(ids));
-      ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompts.back()));
+      ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.prompts.back(), engine));
     }
     return out;
   });
+  if (prepared.status().code() == StatusCode::kCancelled) co_return;  // nobody is there
   if (!prepared.ok()) {
     co_await exchange.respond(not_found_or(prepared.status()));
     co_return;
@@ -348,9 +311,12 @@ awaitable<void> ServerApp::chat_completions(HttpRequest& http, HttpExchange& exc
       return invalid_argument(
           "tools: tool calls are served for harmony models only; leave tools out");
     }
-    ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat_of(out.request)));
+    ROTA_ASSIGN_OR_RETURN(const EngineInfo engine, engine_.info());
+    ChatRequest chat = chat_of(out.request);
+    chat.check_length = length_check(out.request, engine);
+    ROTA_ASSIGN_OR_RETURN(out.prompt, text_.chat->render(chat));
     out.ids = out.prompt.ids;
-    ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.ids));
+    ROTA_RETURN_IF_ERROR(check_prompt(out.request, out.ids, engine));
     return out;
   });
   if (!prepared.ok()) {
@@ -390,63 +356,6 @@ int64_t ServerApp::top_k() const {
 int64_t ServerApp::max_model_len() const {
   const Result<EngineInfo> info = engine_.info();
   return info.ok() ? info->max_model_len : 0;
-}
-
-awaitable<HttpResponse> ServerApp::tokenize(const HttpRequest& http) {
-  auto tokens = co_await offload(pool_, [&]() -> Result<OrderedJson> {
-    ROTA_ASSIGN_OR_RETURN(const OrderedJson body, parse_request_json(http.body));
-    FieldReader fields(body);
-    bool add_special_tokens = true;
-    bool with_text = false;
-    std::string prompt;
-    fields.read("add_special_tokens", add_special_tokens);
-    fields.read("return_token_strs", with_text);
-    fields.read("prompt", prompt, Tokenizer::kMaxTextBytes);
-    ROTA_RETURN_IF_ERROR(fields.status());
-    std::vector<int32_t> ids;
-    if (fields.has("messages")) {
-      ROTA_ASSIGN_OR_RETURN(const ApiRequest request,
-                            parse_chat_request(body, options_.sampling_defaults));
-      if (!text_.chat) return text_.chat_problem;
-      ROTA_ASSIGN_OR_RETURN(ChatPrompt rendered, text_.chat->render(chat_of(request)));
-      ids = std::move(rendered.ids);
-    } else if (fields.has("prompt")) {
-      ROTA_ASSIGN_OR_RETURN(ids, encode_prompt(*text_.tokenizer, prompt, add_special_tokens));
-    } else {
-      return invalid_argument("prompt: is missing (or messages)");
-    }
-    OrderedJson out = {{"count", ids.size()},
-                       {"max_model_len", max_model_len()},
-                       {"tokens", ids},
-                       {"token_strs", nullptr}};
-    if (with_text) {
-      out["token_strs"] = OrderedJson::array();
-      for (const int32_t id : ids) out["token_strs"].push_back(text_.tokenizer->token_text(id));
-    }
-    return out;
-  });
-  if (!tokens.ok()) co_return error_response(tokens.status());
-  co_return json_response(*tokens);
-}
-
-awaitable<HttpResponse> ServerApp::detokenize(const HttpRequest& http) {
-  auto text = co_await offload(pool_, [&]() -> Result<OrderedJson> {
-    ROTA_ASSIGN_OR_RETURN(const OrderedJson body, parse_request_json(http.body));
-    FieldReader fields(body);
-    std::vector<int32_t> ids;
-    fields.read("tokens", ids, size_t{1} << 22);
-    ROTA_RETURN_IF_ERROR(fields.status());
-    if (!fields.has("tokens")) return invalid_argument("tokens: is missing");
-    for (const int32_t id : ids) {
-      if (!text_.tokenizer->has_token(id)) {
-        return invalid_argument("tokens: {} is no token of this model; ids end at {}", id,
-                                text_.tokenizer->vocab_size() - 1);
-      }
-    }
-    return OrderedJson{{"prompt", text_.tokenizer->decode(ids, false)}};
-  });
-  if (!text.ok()) co_return error_response(text.status());
-  co_return json_response(*text);
 }
 
 HttpResponse ServerApp::models() const {
@@ -498,15 +407,6 @@ HttpResponse ServerApp::info() const {
                         {"kv_tokens", engine->kv_tokens},
                         {"choices", engine->choices},
                         {"expert_tokens", stats.expert_tokens}});
-}
-
-HttpResponse ServerApp::tokenizer_info() const {
-  const auto eos = engine_.info();
-  return json_response(
-      {{"vocab_size", text_.tokenizer->vocab_size()},
-       {"special_ids", text_.tokenizer->special_ids()},
-       {"eos_token_ids", eos.ok() ? eos->eos_token_ids : std::vector<int32_t>{}},
-       {"chat_format", text_.chat ? text_.chat->name() : std::string_view("none")}});
 }
 
 HttpResponse ServerApp::page_file(std::string_view name) const {

@@ -37,11 +37,11 @@ struct ModelText {
 Result<ModelText> load_model_text(const std::filesystem::path& model_dir);
 
 struct ServerOptions {
-  std::vector<std::string>
-      model_names;                   // --served-model-name: the first is the one that answers name
-  std::string api_key;               // empty: none is asked for
-  SamplingParams sampling_defaults;  // from generation_config.json
-  double health_patience = 60;       // seconds without a sign of the engine that health tolerates
+  // --served-model-name: the first is the one that answers name.
+  std::vector<std::string> model_names = {};
+  std::string api_key = {};               // empty: none is asked for
+  SamplingParams sampling_defaults = {};  // from generation_config.json
+  double health_patience = 60;  // seconds without a sign of the engine that health tolerates
 };
 
 class ServerApp {
@@ -76,9 +76,6 @@ class ServerApp {
 
   // An error when requests cannot be taken now, or the model's name is not ours.
   Status ready_for(const ApiRequest& request) const;
-
-  // What the engine would say of a prompt, before anything is made for it.
-  Status check_prompt(const ApiRequest& request, const TokenIds& prompt) const;
 
   // One API request whose prompts are tokens: submits its choices, delivers their news, cleans up.
   struct Generation;
