@@ -39,6 +39,8 @@ struct ServeFlags {
   std::vector<std::string> names;
   std::string api_key;
   std::string api_key_file;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> allowed_origins;
   double drain_seconds = 30;
 };
 
@@ -53,6 +55,16 @@ Result<std::string> read_key(const ServeFlags& flags) {
                  flags.api_key_file);
   }
   return key;
+}
+
+Result<AccessRules> read_access(const ServeFlags& flags) {
+  AccessRules rules;
+  ROTA_ASSIGN_OR_RETURN(rules.api_key, read_key(flags));
+  ROTA_ASSIGN_OR_RETURN(rules.allowed_hosts, read_list("--allowed-hosts", flags.allowed_hosts));
+  rules.allowed_hosts.push_back(flags.http.host);
+  ROTA_ASSIGN_OR_RETURN(rules.allowed_origins,
+                        read_list("--allowed-origins", flags.allowed_origins));
+  return rules;
 }
 
 std::string address_of(const HttpOptions& http, uint16_t port) {
@@ -145,20 +157,21 @@ Status serve(const ServeFlags& flags) {
   ServerOptions server_options;
   server_options.model_names =
       flags.names.empty() ? std::vector<std::string>{location.name} : flags.names;
-  ROTA_ASSIGN_OR_RETURN(server_options.api_key, read_key(flags));
+  ROTA_ASSIGN_OR_RETURN(server_options.access, read_access(flags));
   if (options.generation_config == GenerationConfigChoice::kAuto) {
     server_options.sampling_defaults = default_sampling(generation);
   }
 
   asio::io_context io(1);
   const std::string model = server_options.model_names.front();
-  const bool has_key = !server_options.api_key.empty();
+  const bool has_key = !server_options.access.api_key.empty();
   // The port is taken before a model is loaded for it. Nobody is answered before io.run().
   std::unique_ptr<ServerApp> app;
   HttpServer server(io, http, [&app](HttpRequest request, HttpExchange& exchange) {
     return app->handle(std::move(request), exchange);
   });
   ROTA_RETURN_IF_ERROR(server.listen());
+  server_options.access.loopback_only = server.is_loopback();
   const std::string address = address_of(http, server.port());
   log::info("listening on {}", address);
   ROTA_ASSIGN_OR_RETURN(std::unique_ptr<SocketEngineClient> engine,
@@ -193,6 +206,12 @@ CommandRun add_serve(CLI::App& app) {
       ->envname("ROTA_API_KEY")
       ->group(group);
   flag(command, "--api-key-file", flags->api_key_file, "the same, from the first line of a file")
+      ->group(group);
+  list_flag(command, "--allowed-hosts", flags->allowed_hosts,
+            "names of this server, beside loopback ones, while it listens on loopback only; *: any")
+      ->group(group);
+  list_flag(command, "--allowed-origins", flags->allowed_origins,
+            "origins of web pages that may use the server, as a JSON or comma list; *: any")
       ->group(group);
   flag(command, "--drain-seconds", flags->drain_seconds,
        "after SIGTERM, how long running requests may take")

@@ -31,15 +31,6 @@ std::string new_id(const char* prefix) {
   return fmt::format("{}-{:016x}{:016x}", prefix, random(), random());
 }
 
-// Takes as long for a wrong key as for the right one.
-bool same_secret(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned>(a[i] ^ b[i % std::max<size_t>(b.size(), 1)]);
-  }
-  return difference == 0 && !b.empty();
-}
-
 HttpResponse method_not_allowed(std::string_view allowed) {
   HttpResponse response =
       error_response(405, fmt::format("Use {} here.", allowed), "invalid_request_error");
@@ -77,6 +68,7 @@ ServerApp::ServerApp(asio::io_context& io, EngineClient& engine, ModelText text,
       engine_(engine),
       text_(std::move(text)),
       options_(std::move(options)),
+      access_(options_.access),
       metrics_(options_.model_names.front()),
       created_(unix_seconds()) {}
 
@@ -98,16 +90,19 @@ class RunningRequest {
   int64_t& count_;
 };
 
-// Counts what was answered, whoever answered.
+// Counts what was answered, whoever answered, and adds the headers that every answer has.
 class CountedExchange final : public HttpExchange {
  public:
-  CountedExchange(HttpExchange& inner, Metrics& metrics) : inner_(inner), metrics_(metrics) {}
+  CountedExchange(HttpExchange& inner, Metrics& metrics, HttpHeaders always)
+      : inner_(inner), metrics_(metrics), always_(std::move(always)) {}
   awaitable<void> respond(HttpResponse response) override {
     metrics_.http_request(response.status);
+    response.headers.insert(response.headers.end(), always_.begin(), always_.end());
     co_await inner_.respond(std::move(response));
   }
   awaitable<void> begin_stream(HttpHeaders headers) override {
     metrics_.http_request(200);
+    headers.insert(headers.end(), always_.begin(), always_.end());
     co_await inner_.begin_stream(std::move(headers));
   }
   awaitable<bool> send_event(std::string_view event) override { return inner_.send_event(event); }
@@ -120,6 +115,7 @@ class CountedExchange final : public HttpExchange {
  private:
   HttpExchange& inner_;
   Metrics& metrics_;
+  HttpHeaders always_;
 };
 
 // Whether the client has left, for a thread that works for it.
@@ -132,28 +128,18 @@ std::shared_ptr<const std::atomic<bool>> watch_client(HttpExchange& exchange) {
 }  // namespace
 
 awaitable<void> ServerApp::handle(HttpRequest request, HttpExchange& exchange) {
-  CountedExchange counted(exchange, metrics_);
+  CountedExchange counted(exchange, metrics_, access_.cors_headers(request));
   const RunningRequest running(running_);
-  co_await route(request, counted);
-}
-
-bool ServerApp::authorized(const HttpRequest& request) const {
-  if (options_.api_key.empty() || request.path == "/health" || request.path == "/ready")
-    return true;
-  std::string_view given = request.header("authorization");
-  constexpr std::string_view kBearer = "Bearer ";
-  if (given.starts_with(kBearer)) given.remove_prefix(kBearer.size());
-  return same_secret(given, options_.api_key);
+  std::optional<HttpResponse> refused = access_.intercept(request);
+  if (refused) {
+    co_await counted.respond(*std::move(refused));
+  } else {
+    co_await route(request, counted);
+  }
 }
 
 awaitable<void> ServerApp::route(HttpRequest& request, HttpExchange& exchange) {
   const std::string& path = request.path;
-  if (!authorized(request)) {
-    co_await exchange.respond(error_response(
-        401, "This server asks for an API key: send the header 'Authorization: Bearer KEY'.",
-        "invalid_request_error", {}, "invalid_api_key"));
-    co_return;
-  }
   const bool is_post = request.method == "POST";
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   constexpr std::array kPosts = {"/v1/completions", "/v1/chat/completions", "/tokenize",

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "engine/engine_client.h"
 #include "engine/request.h"
+#include "server/access_control.h"
 #include "server/api/api_request.h"
 #include "server/api/choice.h"
 #include "server/http/http_server.h"
@@ -39,7 +40,7 @@ Result<ModelText> load_model_text(const std::filesystem::path& model_dir);
 struct ServerOptions {
   // --served-model-name: the first is the one that answers name.
   std::vector<std::string> model_names = {};
-  std::string api_key = {};               // empty: none is asked for
+  AccessRules access = {};
   SamplingParams sampling_defaults = {};  // from generation_config.json
   double health_patience = 60;  // seconds without a sign of the engine that health tolerates
 };
@@ -57,7 +58,6 @@ class ServerApp {
 
  private:
   awaitable<void> route(HttpRequest& request, HttpExchange& exchange);
-  bool authorized(const HttpRequest& request) const;
 
   awaitable<void> completions(HttpRequest& request, HttpExchange& exchange);
   awaitable<void> chat_completions(HttpRequest& request, HttpExchange& exchange);
@@ -90,6 +90,7 @@ class ServerApp {
   EngineClient& engine_;
   ModelText text_;
   ServerOptions options_;
+  AccessControl access_;
   Metrics metrics_;
   int64_t created_;
   int64_t running_ = 0;

@@ -68,13 +68,25 @@ class Hostile(unittest.TestCase):
         self.assertIn("4096", error["message"])
         self.assertIn("4200", error["message"])
 
+    def test_too_long_by_far_is_refused_without_encoding(self):
+        # A text is known to be too long where no tokens of the vocabulary could be so few.
+        huge = "x" * (8 << 20)
+        for path, body in (("/v1/completions", {"prompt": huge}), ("/v1/completions", {"prompt": ["x"] * 3 + [huge]}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": huge[:4 << 20]}]})):
+            error = self.refuse(body, path=path)
+            self.assertEqual(error["code"], "context_length_exceeded")
+            self.assertIn("4096", error["message"])
+            self.assertIn("at least", error["message"])
+        tokens = self.server.json("POST", "/tokenize", {"prompt": "x" * (4 << 20)})
+        self.assertGreater(tokens["count"], 4096)
+
     def test_http_that_is_not(self):
-        for data in (b"GARBAGE\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        for data in (b"GARBAGE\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
                      b"POST /v1/completions HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
                      b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
                      b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
                      b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n\r\n",
-                     b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"GET /%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n",
                      b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n"):
             with self.subTest(data=data[:60]):
                 answer = self.server.raw(data)
@@ -106,7 +118,7 @@ class Hostile(unittest.TestCase):
         body = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 4000, "stream": True,
                            "ignore_eos": True}).encode()
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                            b"Content-Length: %d\r\n\r\n" % len(body) + body)
             self.assertIn(b"200", client.recv(200))
         deadline = time.monotonic() + 30
@@ -118,7 +130,7 @@ class Hostile(unittest.TestCase):
 
     def test_resets_leave_nothing_behind(self):
         body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 500, "ignore_eos": True}).encode()
-        head = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body))
         for data in (head[:20], head, head + body[:10], head + body) * 25:
             client = socket.create_connection(("127.0.0.1", self.server.port))
@@ -149,12 +161,90 @@ class Hostile(unittest.TestCase):
             self.assertTrue(name in page, name)
 
 
+class Browsers(unittest.TestCase):
+    """What a page of some site can make its visitor's browser send to a server on the same machine."""
+
+    ASK = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1})
+
+    def post(self, server, path="/v1/completions", **headers):
+        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        return server.raw(f"POST {path} HTTP/1.1\r\n{head}Connection: close\r\n"
+                          f"Content-Length: {len(self.ASK)}\r\n\r\n{self.ASK}".encode())
+
+    def test_only_json_for_a_name_of_this_machine_is_answered(self):
+        asked = {"Host": "localhost", "Content_Type": "application/json"}
+        flags = ("--allowed-hosts", "proxy.example,other.example")
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), *flags) as server:
+            for change, status in (({}, 200), ({"Host": "Proxy.Example:443"}, 200), ({"Host": "127.0.0.1"}, 200),
+                                   ({"Host": "evil.example"}, 403), ({"Host": "localhost.evil.example:8000"}, 403),
+                                   ({"Content_Type": "text/plain"}, 415), ({"Content_Type": ""}, 415),
+                                   ({"Content_Type": "application/x-www-form-urlencoded"}, 415)):
+                for path in ("/v1/completions", "/tokenize"):
+                    answer = self.post(server, path, **{**asked, **change})
+                    self.assertIn(f" {status} ".encode(), answer[:14], (path, change))
+
+    def test_a_server_on_all_addresses_answers_to_any_name(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), "--host", "0.0.0.0") as server:
+            answer = self.post(server, Host="name.example", Content_Type="application/json")
+            self.assertIn(b" 200 ", answer[:14])
+
+    def test_an_allowed_origin_reads_answers_and_streams(self):
+        page = "https://page.example"
+        flags = ("--allowed-origins", json.dumps(["https://other.example", page]))
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), *flags, env={"ROTA_API_KEY": "key"}) as server:
+            for origin, status, said in ((page, 200, page), ("https://evil.example", 403, None)):
+                asking = {"origin": origin, "authorization": "Bearer key"}
+                before = {"origin": origin, "access-control-request-method": "POST"}
+                stream = {"model": "demo", "prompt": "x", "max_tokens": 1, "stream": True}
+                answers = [server.request("OPTIONS", "/v1/chat/completions", headers=before),
+                           server.request("GET", "/v1/models", headers={"origin": origin}),
+                           server.request("POST", "/v1/completions", stream, asking)]
+                self.assertEqual([answer.status for answer in answers], [status, 401, 200])
+                for answer in answers:
+                    self.assertEqual(answer.headers["access-control-allow-origin"], said)
+                    self.assertIsNone(answer.headers["access-control-allow-credentials"])
+
+    def test_a_list_that_is_none_is_refused_at_start(self):
+        done = harness.rota("serve", harness.demo_model("gpt-oss-bf16"), "--allowed-origins", '["a"', check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--allowed-origins", done.stderr)
+
+
+class OutOfPlaces(unittest.TestCase):
+    def test_idle_connections_make_room_for_clients_that_ask(self):
+        server = harness.Server(harness.demo_model("gpt-oss-bf16"))
+        server.command = ["/bin/sh", "-c", 'ulimit -n 80; exec "$@"', "sh", *server.command]
+        ask = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with server:
+            idle = []
+            try:
+                for i in range(200):  # every other one has asked something and is kept alive
+                    client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+                    idle.append(client)
+                    if i % 2:
+                        client.sendall(ask)
+                        self.assertIn(b" 200 ", client.recv(4096)[:14])
+                self.assertEqual(server.request("GET", "/health").status, 200)
+                answer = server.json("POST", "/v1/completions", {"model": "demo", "prompt": "x", "max_tokens": 2})
+                self.assertEqual(answer["usage"]["completion_tokens"], 2)
+                said = [line for line in server.log if "new connections" in line]
+                self.assertGreater(len(said), 0)
+                self.assertLess(len(said), 20)
+                idle[-1].sendall(ask)  # the latest one was kept
+                self.assertIn(b" 200 ", idle[-1].recv(4096)[:14])
+            finally:
+                for client in idle:
+                    client.close()
+
+
 class Key(unittest.TestCase):
     def test_every_route_but_health_asks_for_it(self):
         with harness.Server(harness.demo_model("gpt-oss-bf16"), env={"ROTA_API_KEY": "open sesame"}) as server:
             self.assertEqual(server.request("GET", "/health").status, 200)
-            for path in ("/v1/models", "/metrics", "/", "/nothing", "/version"):
+            for path in ("/v1/models", "/metrics", "/nothing", "/version", "/rota/info", "/pages", "//page/chat.js"):
                 self.assertEqual(server.request("GET", path).status, 401, path)
+            for path in ("/", "/page/chat.js"):  # hold no secret, and ask for the key
+                self.assertEqual(server.request("GET", path).status, 200, path)
             for key in ("", "open", "open sesame!", "OPEN SESAME"):
                 self.assertEqual(server.request("GET", "/v1/models", headers={"authorization": "Bearer " + key}).status,
                                  401)

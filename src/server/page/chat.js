@@ -8,8 +8,40 @@
   const conversation = [];
   let model = '', running = null, shownTokens = [];
 
+  // The key of a server that asks for one: asked for once, kept as long as the tab.
+  const kKey = 'rota-api-key';
+  class KeyWanted extends Error {}
+
+  async function fetchWithKey(path, options = {}) {
+    const key = sessionStorage.getItem(kKey);
+    const headers = {...options.headers};
+    // A header holds bytes: those of the key in UTF-8.
+    if (key) headers.authorization = 'Bearer ' + String.fromCharCode(...new TextEncoder().encode(key));
+    const response = await fetch(path, {...options, headers});
+    if (response.status === 401) throw new KeyWanted(key ? 'That is not the key of this server.' : 'This server asks for a key.');
+    return response;
+  }
+
+  function askForKey(why) {
+    status.textContent = why;
+    sessionStorage.removeItem(kKey);
+    element('ask').hidden = true;
+    element('unlock').hidden = false;
+    element('key').focus();
+    return new Promise(resolve => {
+      element('unlock').onsubmit = event => {
+        event.preventDefault();
+        sessionStorage.setItem(kKey, element('key').value.trim());
+        element('key').value = '';
+        element('unlock').hidden = true;
+        element('ask').hidden = false;
+        resolve();
+      };
+    });
+  }
+
   async function loadInfo() {
-    const response = await fetch('/rota/info');
+    const response = await fetchWithKey('/rota/info');
     if (!response.ok) throw new Error(response.statusText || `status ${response.status}`);
     const info = await response.json();
     model = info.model;
@@ -75,7 +107,7 @@
   }
 
   async function answer(box, signal) {
-    const response = await fetch('/v1/chat/completions', {
+    const response = await fetchWithKey('/v1/chat/completions', {
       method: 'POST', signal, headers: {'content-type': 'application/json'},
       body: JSON.stringify({
         model, messages: conversation, stream: true, return_routed_experts: true, max_tokens: 1024,
@@ -128,6 +160,7 @@
       } else {
         conversation.pop();
         bubble('error').textContent = fault.message;
+        if (fault instanceof KeyWanted) start();
       }
     }
     running = null;
@@ -147,16 +180,22 @@
   });
 
   // While the engine loads, the page asks again.
-  (async function start() {
+  async function start() {
     for (;;) {
       try {
         await loadInfo();
         status.textContent = '';
+        question.focus();
         return;
-      } catch {
+      } catch (fault) {
+        if (fault instanceof KeyWanted) {
+          await askForKey(fault.message);
+          continue;
+        }
         status.textContent = 'the engine is not ready yet …';
         await new Promise(resolve => setTimeout(resolve, 1000));
       }
     }
-  })();
+  }
+  start();
 })();
