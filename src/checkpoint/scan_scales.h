@@ -1,6 +1,6 @@
 // Looks for block scales that no number can be made of: MXFP4 exponent 255 is NaN, and in BF16 mode
-// 253 and 254 overflow. An expert is scanned before its first use, or all of them with
-// --verify-weights.
+// 253 and 254 overflow. An expert is scanned before its first use; all of them in the
+// background, or with --verify-weights before the model is ready.
 //
 //   if (auto bad = scan_mxfp4_scales(scales, kMxfp4MaxBf16Scale)) return bad->status(scales);
 #pragma once

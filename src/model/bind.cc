@@ -1,5 +1,7 @@
 #include "model/bind.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace rota {
@@ -37,20 +39,6 @@ Result<WeightMatrix> bind_matrix(const Checkpoint& checkpoint, const std::string
   return matrix;
 }
 
-Result<DecoderWeights> bind_frame(const ModelConfig& config, const Checkpoint& checkpoint) {
-  DecoderWeights weights;
-  ROTA_ASSIGN_OR_RETURN(weights.embedding, bind_matrix(checkpoint, "model.embed_tokens",
-                                                       config.vocab, config.hidden, Bias::kNo));
-  ROTA_ASSIGN_OR_RETURN(weights.final_norm,
-                        bind_vector(checkpoint, "model.norm.weight", config.hidden));
-  weights.lm_head = weights.embedding;
-  if (!config.tie_word_embeddings) {
-    ROTA_ASSIGN_OR_RETURN(weights.lm_head, bind_matrix(checkpoint, "lm_head", config.vocab,
-                                                       config.hidden, Bias::kNo));
-  }
-  return weights;
-}
-
 Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpoint& checkpoint,
                                         const std::string& prefix) {
   const Bias bias = config.attention_bias ? Bias::kYes : Bias::kNo;
@@ -82,6 +70,26 @@ Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoi
       bind_vector(checkpoint, prefix + ".post_attention_layernorm.weight", config.hidden));
   layer.moe = std::move(moe);
   return layer;
+}
+
+Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint& checkpoint) {
+  DecoderWeights weights;
+  ROTA_ASSIGN_OR_RETURN(weights.embedding, bind_matrix(checkpoint, "model.embed_tokens",
+                                                       config.vocab, config.hidden, Bias::kNo));
+  ROTA_ASSIGN_OR_RETURN(weights.final_norm,
+                        bind_vector(checkpoint, "model.norm.weight", config.hidden));
+  weights.lm_head = weights.embedding;
+  if (!config.tie_word_embeddings) {
+    ROTA_ASSIGN_OR_RETURN(weights.lm_head, bind_matrix(checkpoint, "lm_head", config.vocab,
+                                                       config.hidden, Bias::kNo));
+  }
+  for (int64_t n = 0; n < config.layers; ++n) {
+    ROTA_ASSIGN_OR_RETURN(DecoderLayerWeights layer,
+                          bind_layer(config, checkpoint, fmt::format("model.layers.{}", n),
+                                     moe_tensor_names(config.architecture, n)));
+    weights.layers.push_back(std::move(layer));
+  }
+  return weights;
 }
 
 }  // namespace rota

@@ -29,9 +29,9 @@ Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view n
 Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string_view name,
                                        int64_t size);
 
-// What the published decoders share: model.embed_tokens, model.norm, lm_head (or the embedding
-// again where the two are tied); the layers are left to the family.
-Result<DecoderWeights> bind_frame(const ModelConfig& config, const Checkpoint& checkpoint);
+// A whole decoder: model.embed_tokens, model.layers.N, model.norm, lm_head (or the embedding again
+// where the two are tied). Families differ in what the config says and in moe_tensor_names().
+Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // PREFIX.input_layernorm, .self_attn, .post_attention_layernorm; the expert tensors as `moe` names
 // them.

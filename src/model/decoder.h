@@ -3,10 +3,9 @@
 // and for the rows whose logits are wanted the final norm and lm_head. The residual stream x is
 // float32 and as wide as the model's hidden size; what a backend pads is inside the MoE runner.
 //
-// A family binds its tensors (gpt_oss.cc, mixtral.cc) and hands them over; all memory of a step is
-// taken here, once.
+// All memory of a step is taken here, once.
 //
-//   ROTA_ASSIGN_OR_RETURN(DecoderWeights weights, bind_gpt_oss(config, checkpoint));
+//   ROTA_ASSIGN_OR_RETURN(DecoderWeights weights, bind_decoder(config, checkpoint));
 //   return Decoder::make({config, checkpoint, options, team}, std::move(weights));
 #pragma once
 
@@ -23,6 +22,7 @@
 #include "model/model.h"
 #include "model/step.h"
 #include "moe/runner.h"
+#include "moe/scale_scan.h"
 
 namespace rota {
 
@@ -81,6 +81,7 @@ class Decoder : public Model {
   Status load_layers(const LoadContext& context, DecoderWeights weights);
   Status allocate_workspace();
   void count_sizes(const Checkpoint& checkpoint);
+  void scan_scales();
 
   // Parts of forward(), in order.
   void embed(std::span<const int32_t> token_ids);
@@ -104,6 +105,7 @@ class Decoder : public Model {
   StepLayout layout_;
   Workspace workspace_;
   Sizes sizes_;
+  std::optional<ScaleScan> scan_;  // reads the layers: the first to end
 };
 
 }  // namespace rota

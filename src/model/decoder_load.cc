@@ -68,6 +68,7 @@ Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, Decoder
   ROTA_RETURN_IF_ERROR(decoder->load_layers(context, std::move(weights)));
   ROTA_RETURN_IF_ERROR(decoder->allocate_workspace());
   decoder->count_sizes(context.checkpoint);
+  decoder->scan_scales();
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
@@ -129,6 +130,14 @@ Status Decoder::allocate_workspace() {
   ROTA_ASSIGN_OR_RETURN(w.attention, AttentionWorkspace::allocate(config_, tokens, prepared));
   ROTA_ASSIGN_OR_RETURN(moe_, MoeRunner::make(moe_plan_, exec_.kernels(), exec_.team(), tokens));
   return {};
+}
+
+void Decoder::scan_scales() {
+  std::vector<const MoeLayer*> unseen;
+  for (const Layer& layer : layers_) {
+    if (layer.moe.has_scales() && !options_.verify_weights) unseen.push_back(&layer.moe);
+  }
+  if (!unseen.empty()) scan_.emplace(std::move(unseen));
 }
 
 void Decoder::count_sizes(const Checkpoint& checkpoint) {

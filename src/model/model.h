@@ -93,7 +93,8 @@ struct ModelOptions {
   int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
-  // Look at all block scales before load_model() returns, not at each expert before its first use.
+  // Look at all block scales before load_model() returns. Else each expert's before its first use, and
+  // all of them in the background.
   bool verify_weights = false;
 };
 
@@ -117,7 +118,7 @@ class Model {
   virtual Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) = 0;
 };
 
-// The model's family decides (config.architecture). The checkpoint and the team outlive the model.
+// The checkpoint and the team outlive the model.
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           const ModelOptions& options, ThreadTeam& team);
 

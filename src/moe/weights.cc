@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "checkpoint/scan_scales.h"
 #include "moe/padded_copy.h"
@@ -189,9 +190,10 @@ ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t
 struct MoeLayer::Checks {
   uint8_t largest_scale = 0;
   std::vector<TensorInfo> scales;  // [E, N, K/32] each; empty: nothing to check
-  std::vector<uint8_t> good;       // [local experts]
-  std::vector<int32_t> pending;    // room for a list of local experts
-  std::vector<int64_t> served;     // [E]
+  // [local experts]. The bytes that are judged never change: a flag is all that threads share.
+  std::vector<std::atomic<bool>> good;
+  std::vector<int32_t> pending;  // room for a list of local experts
+  std::vector<int64_t> served;   // [E]
 };
 
 MoeLayer::MoeLayer() : checks_(std::make_unique<Checks>()) {}
@@ -251,7 +253,7 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
   layer.bytes_ = expert_bytes(config, *source.plan, source.map.local_count());
   layer.checks_->largest_scale =
       source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
-  layer.checks_->good.assign(locals, 0);
+  layer.checks_->good = std::vector<std::atomic<bool>>(locals);
   layer.checks_->pending.reserve(locals);
   layer.checks_->served.assign(static_cast<size_t>(config.router.experts), 0);
   return layer;
@@ -262,30 +264,36 @@ Bytes MoeLayer::bytes_of_one_expert() const {
   return {count == 0 ? 0 : (bytes_.mapped.count + bytes_.copied.count) / count};
 }
 
+Status MoeLayer::verify_one(int32_t local) const {
+  std::atomic<bool>& good = checks_->good[static_cast<size_t>(local)];
+  if (good) return {};
+  for (const TensorInfo& scales : checks_->scales) {
+    if (const auto bad = scan_mxfp4_scales(scales, checks_->largest_scale, map_.global(local))) {
+      return bad->status(scales);
+    }
+  }
+  good = true;
+  return {};
+}
+
+bool MoeLayer::has_scales() const { return !checks_->scales.empty(); }
+
 Status MoeLayer::verify(std::span<const int32_t> locals, ThreadTeam& team) const {
   Checks& checks = *checks_;
-  if (checks.scales.empty()) return {};
+  if (!has_scales()) return {};
+  const auto is_good = [&](int32_t local) -> bool {
+    return checks.good[static_cast<size_t>(local)];
+  };
   checks.pending.clear();
   for (const int32_t local : locals) {
-    if (checks.good[static_cast<size_t>(local)] == 0) checks.pending.push_back(local);
+    if (!is_good(local)) checks.pending.push_back(local);
   }
   if (checks.pending.empty()) return {};
-
-  const auto first_bad = [&](int32_t local, const TensorInfo& scales) {
-    return scan_mxfp4_scales(scales, checks.largest_scale, map_.global(local));
-  };
   team.parallel_for(static_cast<int64_t>(checks.pending.size()), [&](int64_t item, int) {
-    const int32_t local = checks.pending[static_cast<size_t>(item)];
-    const bool good = std::none_of(
-        checks.scales.begin(), checks.scales.end(),
-        [&](const TensorInfo& scales) { return first_bad(local, scales).has_value(); });
-    checks.good[static_cast<size_t>(local)] = good ? 1 : 0;
+    static_cast<void>(verify_one(checks.pending[static_cast<size_t>(item)]));
   });
   for (const int32_t local : checks.pending) {
-    if (checks.good[static_cast<size_t>(local)] != 0) continue;
-    for (const TensorInfo& scales : checks.scales) {
-      if (const auto bad = first_bad(local, scales)) return bad->status(scales);
-    }
+    if (!is_good(local)) return verify_one(local);  // again, for its message
   }
   return {};
 }

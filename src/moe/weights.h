@@ -74,6 +74,9 @@ class MoeLayer {
   // file, tensor and place. Allocates only if it fails.
   Status verify(std::span<const int32_t> locals, ThreadTeam& team) const;
   Status verify_all(ThreadTeam& team) const;
+  // The same for one expert, by any thread, also while another verifies.
+  Status verify_one(int32_t local) const;
+  bool has_scales() const;
 
   // Tokens that each global expert served so far; written by the stepping thread.
   std::span<int64_t> served() const;

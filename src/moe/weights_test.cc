@@ -10,6 +10,7 @@
 #include "checkpoint/testing/write_safetensors.h"
 #include "moe/padded_copy.h"
 #include "moe/plan.h"
+#include "moe/scale_scan.h"
 #include "moe/testing/moe_case.h"
 #include "quant/mxfp4.h"
 
@@ -189,6 +190,8 @@ class Scales : public ::testing::Test {
     const std::vector<int32_t> both = {others[0], static_cast<int32_t>(expert)};
     const Status status = moe.layer().verify(both, team);
     EXPECT_EQ(moe.layer().verify_all(team).ok(), status.ok());
+    ScaleScan scan({&moe.layer()});
+    EXPECT_EQ(scan.wait().message(), status.message());
     // Seen once, seen for ever: a second look gives the same answer.
     EXPECT_EQ(moe.layer().verify(both, team).ok(), status.ok());
     return status;

@@ -47,8 +47,8 @@ std::byte* map_pages(size_t bytes) {
 }
 
 void write_guards(std::byte* base, size_t size, size_t total) {
-  std::memset(base, static_cast<int>(kGuardByte), kGuard);
-  std::memset(base + kGuard + size, static_cast<int>(kGuardByte), total - kGuard - size);
+  std::fill(base, base + kGuard, kGuardByte);
+  std::fill(base + kGuard + size, base + total, kGuardByte);
 }
 
 void check_guards(const std::byte* base, size_t size, size_t total) {
@@ -224,6 +224,7 @@ double measure_read_bandwidth(int threads, double seconds) {
   std::vector<double> rates(buffers.size(), 0.0);
   std::vector<uint64_t> sums(buffers.size(), 0);
   std::vector<std::thread> readers;
+  readers.reserve(buffers.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
     readers.emplace_back([&, i] {
       const auto* words = reinterpret_cast<const uint64_t*>(buffers[i].data());

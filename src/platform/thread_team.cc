@@ -40,6 +40,12 @@ bool pin_this_thread(int cpu) {
 
 }  // namespace
 
+void run_this_thread_when_idle() {
+  const sched_param lowest{};
+  // Refused (in a sandbox, say): it runs like any other thread, which is only less polite.
+  static_cast<void>(sched_setscheduler(0, SCHED_IDLE, &lowest));
+}
+
 // `gate` is the state of the current loop: its number in the upper half, then one bit "open", then
 // how many workers are inside. A worker enters only while the loop is open, the caller leaves only
 // when nobody is inside: so a worker that is slow to wake costs nothing, and the loop's fields are

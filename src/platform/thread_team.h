@@ -14,6 +14,9 @@
 
 namespace rota {
 
+// The calling thread runs from now on only where no other wants its core.
+void run_this_thread_when_idle();
+
 struct ThreadTeamOptions {
   int threads = 0;  // 0: one for each physical core this process may use
   bool pin = true;  // each member to its own core

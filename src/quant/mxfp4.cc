@@ -14,7 +14,7 @@ constexpr std::array<float, 7> kMidpoints = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3
 uint8_t nearest_code(float value) {
   const float magnitude = std::fabs(value);
   uint8_t code = 0;
-  for (uint8_t i = 0; i < kMidpoints.size(); ++i) {
+  for (size_t i = 0; i < kMidpoints.size(); ++i) {
     const bool tie_upwards = i % 2 == 1;  // from code i to i + 1, which is even
     if (magnitude > kMidpoints[i] || (tie_upwards && magnitude == kMidpoints[i])) {
       code = static_cast<uint8_t>(i + 1);
