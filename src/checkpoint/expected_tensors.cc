@@ -19,10 +19,16 @@ class SpecList {
       add(prefix + "input_layernorm.weight", {c_.hidden});
       add(prefix + "post_attention_layernorm.weight", {c_.hidden});
       add_attention(prefix + "self_attn.");
-      if (c_.architecture == Architecture::kGptOss) {
-        add_gpt_oss_moe(prefix + "mlp.");
-      } else {
-        add_mixtral_moe(prefix + "block_sparse_moe.");
+      switch (c_.architecture) {
+        case Architecture::kGptOss:
+          add_gpt_oss_moe(prefix + "mlp.");
+          break;
+        case Architecture::kMixtral:
+          add_separate_experts(prefix + "block_sparse_moe.", {"w1", "w2", "w3"});
+          break;
+        case Architecture::kQwen3Moe:
+          add_separate_experts(prefix + "mlp.", {"gate_proj", "down_proj", "up_proj"});
+          break;
       }
     }
     add("model.norm.weight", {c_.hidden});
@@ -46,6 +52,10 @@ class SpecList {
     add_linear(prefix + "v_proj", kv, c_.hidden, c_.attention_bias);
     add_linear(prefix + "o_proj", c_.hidden, q, c_.attention_bias);
     if (c_.attention_sinks) add(prefix + "sinks", {c_.heads});
+    if (c_.qk_norm) {
+      add(prefix + "q_norm.weight", {c_.head_dim});
+      add(prefix + "k_norm.weight", {c_.head_dim});
+    }
   }
 
   void add_linear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
@@ -70,13 +80,18 @@ class SpecList {
     if (c_.expert_bias) add(name + "_bias", {c_.experts, outputs});
   }
 
-  void add_mixtral_moe(const std::string& prefix) {
+  struct ExpertNames {
+    std::string_view gate, down, up;
+  };
+  void add_separate_experts(const std::string& prefix, const ExpertNames& names) {
     add(prefix + "gate.weight", {c_.experts, c_.hidden});
     for (int64_t expert = 0; expert < c_.experts; ++expert) {
-      const std::string one = fmt::format("{}experts.{}.", prefix, expert);
-      add(one + "w1.weight", {c_.intermediate, c_.hidden});
-      add(one + "w2.weight", {c_.hidden, c_.intermediate});
-      add(one + "w3.weight", {c_.intermediate, c_.hidden});
+      const auto name = [&](std::string_view matrix) {
+        return fmt::format("{}experts.{}.{}.weight", prefix, expert, matrix);
+      };
+      add(name(names.gate), {c_.intermediate, c_.hidden});
+      add(name(names.down), {c_.hidden, c_.intermediate});
+      add(name(names.up), {c_.intermediate, c_.hidden});
     }
   }
 

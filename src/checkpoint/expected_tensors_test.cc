@@ -27,8 +27,8 @@ int64_t bytes_of(const std::vector<TensorSpec>& specs) {
 }
 
 TEST(ExpectedTensors, AreExactlyThoseOfTheGoldens) {
-  for (const char* model :
-       {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72"}) {
+  for (const char* model : {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160",
+                            "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
     const ModelConfig config = config_of(model);
     const auto weights = Checkpoint::open(golden(model), {.headers_only = true});
     ASSERT_TRUE(weights.ok()) << weights.status().message();
@@ -62,6 +62,14 @@ TEST(ExpectedTensors, MatchThePublishedSizeOfMixtral) {
       "num_local_experts": 8, "num_hidden_layers": 32, "vocab_size": 32000})"));
   EXPECT_EQ(specs.size(), 995u);
   EXPECT_EQ(bytes_of(specs), 93'405'585'408);
+}
+
+TEST(ExpectedTensors, MatchThePublishedSizeOfQwen3) {
+  const auto specs = expected_tensors(config_of("qwen3-bf16-h160", R"({"hidden_size": 2048,
+      "moe_intermediate_size": 768, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+      "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "vocab_size": 151936})"));
+  EXPECT_EQ(specs.size(), 18'867u);
+  EXPECT_EQ(bytes_of(specs), 61'064'245'248);
 }
 
 TEST(ExpectedTensors, TiedEmbeddingsHaveNoHead) {

@@ -31,11 +31,12 @@ constexpr NumberRange kPositive{0, 1e30, true};
 Result<Architecture> parse_architecture(JsonFields& f) {
   const std::string type = f.text("model_type");
   ROTA_RETURN_IF_ERROR(f.status());
-  for (const Architecture known : {Architecture::kGptOss, Architecture::kMixtral}) {
+  for (const Architecture known :
+       {Architecture::kGptOss, Architecture::kMixtral, Architecture::kQwen3Moe}) {
     if (type == to_string(known)) return known;
   }
   return error(StatusCode::kUnsupported,
-               "{}: model_type is '{}', expected one of: gpt_oss, mixtral", f.path(),
+               "{}: model_type is '{}', expected one of: gpt_oss, mixtral, qwen3_moe", f.path(),
                type.substr(0, 60));
 }
 
@@ -83,8 +84,11 @@ void parse_heads(JsonFields& f, ModelConfig& config) {
 // layer_types, or the architecture's rule where it is absent.
 void parse_attention_kinds(JsonFields& f, ModelConfig& config) {
   const bool gpt_oss = config.architecture == Architecture::kGptOss;
-  const bool window_given = f.has("sliding_window");
-  config.sliding_window = f.integer_or("sliding_window", kPositions, 0);
+  // Qwen's files name a window that is turned off.
+  const bool turned_off =
+      config.architecture == Architecture::kQwen3Moe && !f.flag_or("use_sliding_window", false);
+  const bool window_given = !turned_off && f.has("sliding_window");
+  config.sliding_window = window_given ? f.integer_or("sliding_window", kPositions, 0) : 0;
   const auto names = f.texts_or_none("layer_types");
   if (!f.status().ok()) return;
   if (!f.has("layer_types")) {
@@ -113,7 +117,9 @@ void parse_attention_kinds(JsonFields& f, ModelConfig& config) {
 }
 
 void parse_experts(JsonFields& f, ModelConfig& config) {
-  config.experts = f.integer("num_local_experts", kExperts);
+  const bool qwen3 = config.architecture == Architecture::kQwen3Moe;
+  const std::string_view experts = qwen3 ? "num_experts" : "num_local_experts";
+  config.experts = f.integer(experts, kExperts);
   const auto used = f.maybe_integer("num_experts_per_tok", {1, config.experts});
   const auto also = f.maybe_integer("experts_per_token", {1, config.experts});
   if (!used && !also) f.fail("num_experts_per_tok", "an integer");
@@ -121,10 +127,10 @@ void parse_experts(JsonFields& f, ModelConfig& config) {
     f.fail("experts_per_token", fmt::format("the same as num_experts_per_tok ({})", *used));
   }
   config.top_k = used ? *used : also.value_or(1);
-  config.intermediate = f.integer("intermediate_size", kWidth);
+  config.intermediate = f.integer(qwen3 ? "moe_intermediate_size" : "intermediate_size", kWidth);
   if (config.layers * config.experts > kMaxExpertsOfAllLayers) {
-    f.fail("num_local_experts", fmt::format("at most {} in {} layers",
-                                            kMaxExpertsOfAllLayers / config.layers, config.layers));
+    f.fail(experts, fmt::format("at most {} in {} layers", kMaxExpertsOfAllLayers / config.layers,
+                                config.layers));
   }
   if (const std::string act = f.text_or("hidden_act", "silu"); act != "silu") {
     f.fail(error(StatusCode::kUnsupported, "{}: hidden_act is '{}', expected silu", f.path(),
@@ -176,6 +182,21 @@ void parse_mixtral(JsonFields& f, ModelConfig& config) {
   }
 }
 
+void parse_qwen3_moe(JsonFields& f, ModelConfig& config) {
+  config.activation = Activation::kSilu;
+  config.attention_bias = f.flag_or("attention_bias", false);
+  config.qk_norm = true;
+  config.norm_topk_prob = f.flag_or("norm_topk_prob", false);
+  const int64_t step = f.integer_or("decoder_sparse_step", kLayers, 1);
+  if (step != 1 || !f.integers("mlp_only_layers", {0, kLayers.most}).empty()) {
+    f.fail(
+        error(StatusCode::kUnsupported,
+              "{}: decoder_sparse_step is {} or mlp_only_layers names layers, expected a mixture "
+              "in every layer (1 and [])",
+              f.path(), step));
+  }
+}
+
 void deep_merge(json& base, const json& overrides) {
   for (const auto& [key, value] : overrides.items()) {
     json& slot = base[key];
@@ -195,6 +216,8 @@ std::string_view to_string(Architecture architecture) {
       return "gpt_oss";
     case Architecture::kMixtral:
       return "mixtral";
+    case Architecture::kQwen3Moe:
+      return "qwen3_moe";
   }
   return "unknown";
 }
@@ -212,10 +235,16 @@ Result<ModelConfig> parse_model_config(const json& document, std::string_view so
   config.rope = parse_rope(f, config);
   parse_experts(f, config);
   parse_token_ids(f, config);
-  if (config.architecture == Architecture::kGptOss) {
-    parse_gpt_oss(f, config);
-  } else {
-    parse_mixtral(f, config);
+  switch (config.architecture) {
+    case Architecture::kGptOss:
+      parse_gpt_oss(f, config);
+      break;
+    case Architecture::kMixtral:
+      parse_mixtral(f, config);
+      break;
+    case Architecture::kQwen3Moe:
+      parse_qwen3_moe(f, config);
+      break;
   }
   ROTA_RETURN_IF_ERROR(f.status());
   ROTA_ASSIGN_OR_RETURN(config.quant, parse_quantization_config(document, source));

@@ -20,7 +20,7 @@
 
 namespace rota {
 
-enum class Architecture { kGptOss, kMixtral };
+enum class Architecture { kGptOss, kMixtral, kQwen3Moe };
 std::string_view to_string(Architecture architecture);  // model_type: "gpt_oss"
 
 enum class RopeType { kNone, kDefault, kYarn };
@@ -71,13 +71,15 @@ struct ModelConfig {
   int64_t head_dim = 0;
   bool attention_bias = false;           // q, k, v and o
   bool attention_sinks = false;          // one extra logit a head
+  bool qk_norm = false;                  // each head of q and k is normed before rope
   int64_t sliding_window = 0;            // 0: no layer slides
   std::vector<AttentionKind> attention;  // [layers]
   RopeConfig rope;
 
   int64_t experts = 0;
   int64_t top_k = 0;
-  int64_t intermediate = 0;  // of one expert
+  bool norm_topk_prob = true;  // the chosen weights sum to 1
+  int64_t intermediate = 0;    // of one expert
   Activation activation = Activation::kSilu;
   double swiglu_limit = 0;   // kClampedSwiglu only
   bool expert_bias = false;  // gate_up and down

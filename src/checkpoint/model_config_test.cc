@@ -25,6 +25,7 @@ std::string golden(std::string_view model) {
 }
 
 json gpt_oss() { return *read_json_file(golden("gptoss-mxfp4-h160") + "/config.json"); }
+json qwen3() { return *read_json_file(golden("qwen3-bf16-h160") + "/config.json"); }
 json mixtral() { return *read_json_file(golden("mixtral-bf16-h72") + "/config.json"); }
 
 // The golden's config with some entries replaced.
@@ -94,6 +95,24 @@ TEST(ModelConfig, MixtralGolden) {
   EXPECT_EQ(c->rope.type, RopeType::kDefault);
   EXPECT_EQ(c->rope.theta, 1e6);
   EXPECT_EQ(c->bos_token_id, 1);
+}
+
+TEST(ModelConfig, Qwen3Golden) {
+  const auto c = read_model_config(golden("qwen3-bf16-h160"));
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->architecture, Architecture::kQwen3Moe);
+  EXPECT_EQ(c->experts, 10);
+  EXPECT_EQ(c->intermediate, 64);
+  EXPECT_TRUE(c->qk_norm && c->norm_topk_prob);
+  EXPECT_FALSE(c->attention_bias);
+  EXPECT_EQ(c->rms_eps, 1e-6);
+}
+
+TEST(ModelConfig, Qwen3WindowIsOffUnlessTurnedOn) {
+  const auto off = parse_with(qwen3(), R"({"sliding_window": 4096})");
+  ASSERT_TRUE(off.ok()) << off.status().message();
+  EXPECT_EQ(off->sliding_window, 0);
+  EXPECT_THAT(off->attention, Each(AttentionKind::kFull));
 }
 
 TEST(ModelConfig, MixtralWithAWindowSlidesInEveryLayer) {
@@ -268,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"BosNegative", R"({"bos_token_id": -1})", "bos_token_id is -1"},
         Lie{"ActivationUnknown", R"({"hidden_act": "gelu"})", "hidden_act is 'gelu'"},
         Lie{"TypeUnknown", R"({"model_type": "llama"})",
-            "model_type is 'llama', expected one of: gpt_oss, mixtral"},
+            "model_type is 'llama', expected one of: gpt_oss, mixtral, qwen3_moe"},
         Lie{"TypeMissing", R"({"model_type": null})", "model_type is missing"},
         Lie{"Float16", R"({"torch_dtype": "float16"})",
             "torch_dtype is 'float16', expected bfloat16"},
@@ -328,6 +347,12 @@ TEST(ConfigHostile, GptOssWithoutAWordAboutRopeScaling) {
 TEST(ConfigHostile, Mxfp4Mixtral) {
   EXPECT_THAT(fault_with(mixtral(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
               HasSubstr("mxfp4 is served for gpt_oss, not for mixtral"));
+}
+
+TEST(ConfigHostile, Qwen3WithDenseLayers) {
+  EXPECT_THAT(fault_with(qwen3(), R"({"mlp_only_layers": [1]})"), HasSubstr("mlp_only_layers"));
+  EXPECT_THAT(fault_with(qwen3(), R"({"decoder_sparse_step": 2})"),
+              HasSubstr("decoder_sparse_step is 2"));
 }
 
 TEST(ConfigHostile, MixtralWithAttentionBias) {

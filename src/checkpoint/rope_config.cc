@@ -21,6 +21,8 @@ double default_theta(Architecture architecture) {
       return 150000;
     case Architecture::kMixtral:
       return 1e6;
+    case Architecture::kQwen3Moe:
+      return 10000;
   }
   return 10000;
 }

@@ -24,7 +24,7 @@ Result<AttentionBlock> AttentionBlock::make(AttentionWeights weights, const Geom
                                             const Execution& exec) {
   ROTA_ASSIGN_OR_RETURN(Linear qkv, Linear::make({weights.q, weights.k, weights.v}, exec));
   ROTA_ASSIGN_OR_RETURN(Linear o, Linear::make({weights.o}, exec));
-  return AttentionBlock(std::move(qkv), std::move(o), std::move(weights.sinks), geometry);
+  return AttentionBlock(std::move(qkv), std::move(o), std::move(weights), geometry);
 }
 
 Bytes AttentionBlock::prepared_per_token() const {
@@ -33,13 +33,32 @@ Bytes AttentionBlock::prepared_per_token() const {
 
 Bytes AttentionBlock::weight_bytes() const {
   const auto sinks = static_cast<int64_t>(sinks_.size());
-  return qkv_.weight_bytes() + o_.weight_bytes() + size_of(DType::kBf16) * sinks;
+  const int64_t norms = q_norm_ == nullptr ? 0 : 2 * geometry_.kv.head_dim;
+  return qkv_.weight_bytes() + o_.weight_bytes() + size_of(DType::kBf16) * (sinks + norms);
 }
 
 KvPages AttentionBlock::pages(const AttentionStep& step, const QueryTile& tile) const {
   const SequenceChunk& chunk = step.chunks[static_cast<size_t>(tile.chunk)];
   return step.cache->layer_pages(geometry_.place,
                                  chunk.block_tables[static_cast<size_t>(geometry_.place.group)]);
+}
+
+void AttentionBlock::norm_heads(const AttentionStep& step, const QueryTile& tile) const {
+  if (q_norm_ == nullptr) return;
+  const MatrixView<float> qkv = step.workspace->qkv.view();
+  const int64_t dim = geometry_.kv.head_dim;
+  const int64_t first = step.chunks[static_cast<size_t>(tile.chunk)].first_row;
+  for (int64_t row = first + tile.begin; row < first + tile.end; ++row) {
+    float* queries = qkv.data() + row * qkv.stride();
+    float* keys = queries + geometry_.heads * dim;
+    const auto norm = [&](float* heads, int64_t count, const Bf16* weight) {
+      const MatrixView<float> x(heads, count, Extent(dim), dim);
+      step.exec->kernels().rms_norm(
+          {.x = x, .weight = weight, .eps = geometry_.norm_eps, .out = x});
+    };
+    norm(queries, geometry_.heads, q_norm_);
+    norm(keys, geometry_.kv.kv_heads, k_norm_);
+  }
 }
 
 void AttentionBlock::rotate_and_store(const AttentionStep& step, const QueryTile& tile) const {
@@ -106,6 +125,7 @@ void AttentionBlock::run(const AttentionStep& step, MatrixView<const float> in,
   qkv_.run(exec, input, workspace.qkv.rows_view(tokens));
 
   exec.for_items(tile_count, [&](int64_t item, int) {
+    norm_heads(step, tiles[static_cast<size_t>(item)]);
     rotate_and_store(step, tiles[static_cast<size_t>(item)]);
   });
   // The last tiles of a chunk see the most keys: they go first.

@@ -1,4 +1,5 @@
-// The attention block of a layer: q, k, v with bias, rotary positions, the KV cache, softmax over
+// The attention block of a layer: q, k, v (with bias, each head normed where the layer says so), rotary
+// positions, the KV cache, softmax over
 // the pages (sinks and window where the layer has them), output projection added to the residual
 // stream.
 //
@@ -48,6 +49,7 @@ class AttentionBlock {
   struct Geometry {
     int64_t heads = 0;
     int64_t window = 0;  // 0: full
+    float norm_eps = 0;  // of q_norm and k_norm
     KvShape kv;
     KvPlace place;
   };
@@ -61,16 +63,24 @@ class AttentionBlock {
   void run(const AttentionStep& step, MatrixView<const float> in, MatrixView<float> residual) const;
 
  private:
-  AttentionBlock(Linear qkv, Linear o, std::vector<float> sinks, const Geometry& geometry)
-      : qkv_(std::move(qkv)), o_(std::move(o)), sinks_(std::move(sinks)), geometry_(geometry) {}
+  AttentionBlock(Linear qkv, Linear o, AttentionWeights weights, const Geometry& geometry)
+      : qkv_(std::move(qkv)),
+        o_(std::move(o)),
+        sinks_(std::move(weights.sinks)),
+        q_norm_(weights.q_norm),
+        k_norm_(weights.k_norm),
+        geometry_(geometry) {}
 
   KvPages pages(const AttentionStep& step, const QueryTile& tile) const;
+  void norm_heads(const AttentionStep& step, const QueryTile& tile) const;
   void rotate_and_store(const AttentionStep& step, const QueryTile& tile) const;
   void attend(const AttentionStep& step, const QueryTile& tile, int64_t kv_head, int member) const;
 
   Linear qkv_;
   Linear o_;
   std::vector<float> sinks_;
+  const Bf16* q_norm_;
+  const Bf16* k_norm_;
   Geometry geometry_;
 };
 

@@ -111,8 +111,8 @@ TEST_P(AttentionGolden, SevenTokensOfALayer) {
 
 std::vector<AttentionCase> cases() {
   std::vector<AttentionCase> all;
-  for (const char* pack :
-       {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72"}) {
+  for (const char* pack : {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160",
+                           "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
     for (const KernelTable* kernels : available_kernels(detect_cpu())) {
       for (const int layer : {0, 1}) {
         all.push_back({.pack = pack, .kernels = kernels, .layer = layer});

@@ -56,6 +56,12 @@ Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpo
   if (config.attention_sinks) {
     ROTA_ASSIGN_OR_RETURN(weights.sinks, bind_floats(checkpoint, prefix + ".sinks", config.heads));
   }
+  if (config.qk_norm) {
+    ROTA_ASSIGN_OR_RETURN(weights.q_norm,
+                          bind_vector(checkpoint, prefix + ".q_norm.weight", config.head_dim));
+    ROTA_ASSIGN_OR_RETURN(weights.k_norm,
+                          bind_vector(checkpoint, prefix + ".k_norm.weight", config.head_dim));
+  }
   return weights;
 }
 

@@ -95,6 +95,7 @@ Status Decoder::load_layers(const LoadContext& context, DecoderWeights weights) 
     const AttentionBlock::Geometry geometry{
         .heads = config_.heads,
         .window = kv_spec_.groups[static_cast<size_t>(places[n].group)].window,
+        .norm_eps = static_cast<float>(config_.rms_eps),
         .kv = kv_spec_.shape,
         .place = places[n]};
     ROTA_ASSIGN_OR_RETURN(AttentionBlock attention,

@@ -12,8 +12,10 @@ struct AttentionWeights {
   WeightMatrix q;  // [heads * head_dim, hidden]
   WeightMatrix k;  // [kv_heads * head_dim, hidden]
   WeightMatrix v;
-  WeightMatrix o;            // [hidden, heads * head_dim]
-  std::vector<float> sinks;  // [heads] or none
+  WeightMatrix o;                // [hidden, heads * head_dim]
+  std::vector<float> sinks;      // [heads] or none
+  const Bf16* q_norm = nullptr;  // [head_dim], for each head, or none
+  const Bf16* k_norm = nullptr;
 };
 
 struct DecoderLayerWeights {

@@ -124,7 +124,8 @@ TEST(LoadModel, AnUnknownBackendIsAnErrorThatNamesIt) {
 }
 
 TEST(Model, RunsOnDummyWeights) {
-  for (const char* pack : {"gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72"}) {
+  for (const char* pack :
+       {"gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
     const ModelConfig config = config_of(pack);
     Loaded loaded(config, dummy(expected_tensors(config)), options_for(Compute::kBf16));
     ASSERT_TRUE(loaded.model.ok()) << loaded.model.status().message();

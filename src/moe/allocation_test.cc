@@ -51,9 +51,9 @@ namespace {
 class Allocation : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Allocation,
                          ::testing::Values("gptoss-mxfp4-h160", "gptoss-bf16-h160",
-                                           "mixtral-bf16-h72"),
+                                           "mixtral-bf16-h72", "qwen3-bf16-h160"),
                          [](const auto& info) {
-                           return std::string(info.param).substr(0, 6) + std::to_string(info.index);
+                           return std::string(info.param).substr(0, 5) + std::to_string(info.index);
                          });
 
 TEST_P(Allocation, NoneInARunAfterTheFirst) {

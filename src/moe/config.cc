@@ -36,6 +36,7 @@ MoeConfig moe_config(const ModelConfig& config) {
   out.intermediate = config.intermediate;
   out.router.experts = config.experts;
   out.router.top_k = config.top_k;
+  out.router.renormalise = config.norm_topk_prob;
   out.router_bias = config.router_bias;
   out.expert_bias = config.expert_bias;
   if (config.activation == Activation::kClampedSwiglu) {
@@ -50,6 +51,7 @@ MoeConfig moe_config(const ModelConfig& config) {
       out.order = WeightOrder::kInOut;
       break;
     case Architecture::kMixtral:
+    case Architecture::kQwen3Moe:
       out.router.kind = RouterKind::kSoftmaxTopk;
       break;
   }
@@ -78,6 +80,14 @@ MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer) {
       names.up = moe + "experts.{}.w3.weight";
       names.down = moe + "experts.{}.w2.weight";
       names.router_weight = moe + "gate.weight";
+      break;
+    }
+    case Architecture::kQwen3Moe: {
+      const std::string mlp = fmt::format("model.layers.{}.mlp.", layer);
+      names.gate = mlp + "experts.{}.gate_proj.weight";
+      names.up = mlp + "experts.{}.up_proj.weight";
+      names.down = mlp + "experts.{}.down_proj.weight";
+      names.router_weight = mlp + "gate.weight";
       break;
     }
   }

@@ -53,7 +53,7 @@ class Runner : public ::testing::TestWithParam<Param> {
 INSTANTIATE_TEST_SUITE_P(
     Goldens, Runner,
     ::testing::Combine(::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
-                                         "gptoss-bf16-h160", "mixtral-bf16-h72"),
+                                         "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160"),
                        ::testing::ValuesIn(available_kernels(detect_cpu()))),
     param_name);
 

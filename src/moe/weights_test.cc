@@ -79,7 +79,8 @@ Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
 class Weights : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Weights,
                          ::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
-                                           "gptoss-bf16-h160", "mixtral-bf16-h72"),
+                                           "gptoss-bf16-h160", "mixtral-bf16-h72",
+                                           "qwen3-bf16-h160"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -144,7 +145,8 @@ TEST_P(Weights, ARankHoldsItsExpertsOnly) {
 }
 
 TEST(ColumnSlice, IsTheSameElements) {
-  for (const char* name : {"gptoss-mxfp4-h160", "gptoss-bf16-h160", "mixtral-bf16-h72"}) {
+  for (const char* name :
+       {"gptoss-mxfp4-h160", "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
     const testing::MoeModel model = testing::golden_model(name);
     const Loaded loaded = load(model, 0, 0);
     const WeightMatrix& whole = loaded.layer.expert(1).gate;
