@@ -191,4 +191,11 @@ std::string describe(const CpuFeatures& cpu) {
          fmt::format("; {} cores, {} logical CPUs usable", cpu.physical_cores, cpu.logical_cpus);
 }
 
+bool pin_this_thread(int cpu) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CPU_SET(static_cast<size_t>(cpu), &mask);
+  return sched_setaffinity(0, sizeof(mask), &mask) == 0;
+}
+
 }  // namespace rota

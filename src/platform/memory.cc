@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "platform/clock.h"
+#include "platform/topology.h"
 
 namespace rota {
 namespace {
@@ -223,10 +224,15 @@ double measure_read_bandwidth(int threads, double seconds) {
 
   std::vector<double> rates(buffers.size(), 0.0);
   std::vector<uint64_t> sums(buffers.size(), 0);
+  // Each on its own core, also where the caller is pinned to one.
+  const UsableCpus& usable = usable_cpus();
+  const bool enough_cores = count <= usable.one_per_core.size();
+  const std::vector<int>& cpus = enough_cores ? usable.one_per_core : usable.logical;
   std::vector<std::thread> readers;
   readers.reserve(buffers.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
     readers.emplace_back([&, i] {
+      pin_this_thread(cpus[i % cpus.size()]);
       const auto* words = reinterpret_cast<const uint64_t*>(buffers[i].data());
       constexpr size_t kChunk = (size_t{4} << 20) / sizeof(uint64_t);
       constexpr size_t kWords = kBytesEach / sizeof(uint64_t);

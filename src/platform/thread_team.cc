@@ -31,13 +31,6 @@ void pause() {
 #endif
 }
 
-bool pin_this_thread(int cpu) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CPU_SET(static_cast<size_t>(cpu), &mask);
-  return sched_setaffinity(0, sizeof(mask), &mask) == 0;
-}
-
 }  // namespace
 
 void run_this_thread_when_idle() {

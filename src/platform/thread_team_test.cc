@@ -1,6 +1,7 @@
 #include "platform/thread_team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -81,6 +82,17 @@ TEST(ThreadTeam, TheCallersAffinityIsRestored) {
   }
   ASSERT_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
+}
+
+// Measurements start threads of their own from a pinned caller: on one core they would see half of the
+// machine.
+TEST(Pinning, AThreadOfAPinnedCallerCanLeaveItsCore) {
+  ThreadTeam team({.threads = 1, .pin = true});
+  for (const int cpu : usable_cpus().logical) {
+    int ran_on = -1;
+    std::thread([&] { ran_on = pin_this_thread(cpu) ? sched_getcpu() : -1; }).join();
+    EXPECT_EQ(ran_on, cpu);
+  }
 }
 
 TEST(ThreadTeam, AFunctionObjectOfTheCallerIsUsedInPlace) {

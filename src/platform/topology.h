@@ -15,4 +15,8 @@ struct UsableCpus {
 
 const UsableCpus& usable_cpus();
 
+// False where the operating system refuses. A thread that is started by a pinned one is pinned too,
+// until it says otherwise.
+bool pin_this_thread(int cpu);
+
 }  // namespace rota
