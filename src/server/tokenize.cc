@@ -19,7 +19,7 @@ awaitable<HttpResponse> ServerApp::tokenize(const HttpRequest& http) {
     fields.read("add_special_tokens", add_special_tokens);
     fields.read("return_token_strs", with_text);
     fields.read("prompt", prompt, Tokenizer::kMaxTextBytes);
-    ROTA_RETURN_IF_ERROR(fields.status());
+    if (!fields.status().ok()) return fields.status();
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
       ROTA_ASSIGN_OR_RETURN(const ApiRequest request,
@@ -52,7 +52,7 @@ awaitable<HttpResponse> ServerApp::detokenize(const HttpRequest& http) {
     FieldReader fields(body);
     std::vector<int32_t> ids;
     fields.read("tokens", ids, size_t{1} << 22);
-    ROTA_RETURN_IF_ERROR(fields.status());
+    if (!fields.status().ok()) return fields.status();
     if (!fields.has("tokens")) return invalid_argument("tokens: is missing");
     for (const int32_t id : ids) {
       if (!text_.tokenizer->has_token(id)) {

@@ -22,7 +22,7 @@ Result<OrderedJson> read_config(const std::filesystem::path& path) {
   if (!content.ok() && content.status().code() == StatusCode::kNotFound) {
     return OrderedJson::object();
   }
-  ROTA_RETURN_IF_ERROR(content);
+  if (!content.ok()) return content.status();
   OrderedJson json = OrderedJson::parse(*content, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return error(StatusCode::kDataLoss, "{}: expected a JSON object", path.string());

@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -143,7 +142,7 @@ class Reader {
   T value() {
     T out{};
     const size_t size = std::min(sizeof out, rest_.size());
-    std::memcpy(&out, rest_.data(), size);
+    std::ranges::copy(rest_.substr(0, size), reinterpret_cast<char*>(&out));
     rest_.remove_prefix(size);
     return out;
   }

@@ -185,10 +185,10 @@ Result<ApiRequest> parse_completion_request(const OrderedJson& body,
   fields.read("logprobs", logprobs, 0, kMaxLogprobs);
   if (logprobs) {
     request.sampling.logprobs = *logprobs;
-    if (request.echo) request.prompt_logprobs = *logprobs;
+    if (request.echo) request.prompt_logprobs = logprobs;
   }
   fields.read("prompt_logprobs", request.prompt_logprobs, 0, kMaxLogprobs);
-  ROTA_RETURN_IF_ERROR(fields.status());
+  if (!fields.status().ok()) return fields.status();
   if (request.stream && request.prompt_logprobs && !request.echo) {
     return invalid_argument("prompt_logprobs: is not served together with stream");
   }
@@ -219,7 +219,7 @@ Result<ApiRequest> parse_chat_request(const OrderedJson& body, const SamplingPar
   fields.read("add_generation_prompt", request.add_generation_prompt);
   fields.refuse_unless("continue_final_message", false, "is not served");
   fields.read("reasoning_effort", request.reasoning_effort, 64);
-  ROTA_RETURN_IF_ERROR(fields.status());
+  if (!fields.status().ok()) return fields.status();
 
   const OrderedJson* messages = fields.find("messages");
   if (messages == nullptr) return invalid_argument("messages: is missing");

@@ -87,7 +87,7 @@ class HttpConnection::Exchange : public HttpExchange {
   void finish_watch() {
     shared_->over = true;
     beast::error_code ignored;
-    connection_->stream_.socket().cancel(ignored);
+    std::ignore = connection_->stream_.socket().cancel(ignored);
   }
 
   awaitable<void> respond(HttpResponse response) override {
@@ -191,7 +191,7 @@ HttpConnection::HttpConnection(tcp::socket socket, const HttpOptions& options,
                                const HttpHandler& handler, WaitingConnections& waiting)
     : stream_(std::move(socket)), options_(options), handler_(handler), waiting_(waiting) {
   beast::error_code ignored;
-  stream_.socket().set_option(tcp::no_delay(true), ignored);
+  std::ignore = stream_.socket().set_option(tcp::no_delay(true), ignored);
 }
 
 awaitable<void> HttpConnection::serve() {
@@ -338,7 +338,7 @@ bool HttpConnection::has_bytes() {
 
 void HttpConnection::close() {
   beast::error_code ignored;
-  stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  std::ignore = stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
   stream_.close();
 }
 

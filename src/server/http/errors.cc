@@ -32,7 +32,8 @@ std::string error_json(std::string_view message, std::string_view type,
 }
 
 HttpResponse error_response(int status, std::string_view message, std::string_view type,
-                            std::optional<std::string> param, std::optional<std::string> code) {
+                            const std::optional<std::string>& param,
+                            const std::optional<std::string>& code) {
   HttpResponse response;
   response.status = status;
   response.body = error_json(message, type, param, code);

@@ -13,8 +13,8 @@ namespace rota {
 // `param` names the request's field; `code` is what clients switch on (context_length_exceeded,
 // ...).
 HttpResponse error_response(int status, std::string_view message, std::string_view type,
-                            std::optional<std::string> param = {},
-                            std::optional<std::string> code = {});
+                            const std::optional<std::string>& param = {},
+                            const std::optional<std::string>& code = {});
 
 // The response that a Status means. kInvalidArgument messages begin with "FIELD: ", which becomes
 // `param`.

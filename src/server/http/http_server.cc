@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cctype>
+#include <tuple>
 
 #include "base/log.h"
 #include "server/http/accept_trouble.h"
@@ -70,7 +71,8 @@ awaitable<void> HttpServer::accept_all(std::shared_ptr<State> state) {
   }
 }
 
-void HttpServer::serve(std::shared_ptr<State> state, std::shared_ptr<HttpConnection> connection) {
+void HttpServer::serve(const std::shared_ptr<State>& state,
+                       std::shared_ptr<HttpConnection> connection) {
   ++state->connections;
   asio::co_spawn(
       state->io,
@@ -100,7 +102,7 @@ int64_t HttpServer::open_connections() const { return state_->connections; }
 
 void HttpServer::stop_accepting() {
   boost::system::error_code ignored;
-  state_->acceptor.close(ignored);
+  std::ignore = state_->acceptor.close(ignored);
 }
 
 Status HttpServer::listen() {
@@ -117,11 +119,11 @@ Status HttpServer::listen() {
   }
   const tcp::endpoint endpoint = *found.begin();
   tcp::acceptor& acceptor = state_->acceptor;
-  acceptor.open(endpoint.protocol(), fault);
-  if (!fault) acceptor.set_option(tcp::acceptor::reuse_address(true), fault);
-  if (!fault) acceptor.bind(endpoint, fault);
-  if (!fault) acceptor.listen(asio::socket_base::max_listen_connections, fault);
-  if (fault) {
+  const bool failed = acceptor.open(endpoint.protocol(), fault) ||
+                      acceptor.set_option(tcp::acceptor::reuse_address(true), fault) ||
+                      acceptor.bind(endpoint, fault) ||
+                      acceptor.listen(asio::socket_base::max_listen_connections, fault);
+  if (failed) {
     acceptor.close();
     return error(StatusCode::kIo, "cannot listen on {} port {}: {}; choose another with --port",
                  options.host, options.port, fault.message());

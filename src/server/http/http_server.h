@@ -97,7 +97,8 @@ class HttpServer {
  private:
   struct State;
   static awaitable<void> accept_all(std::shared_ptr<State> state);
-  static void serve(std::shared_ptr<State> state, std::shared_ptr<HttpConnection> connection);
+  static void serve(const std::shared_ptr<State>& state,
+                    std::shared_ptr<HttpConnection> connection);
 
   std::shared_ptr<State> state_;
 };
