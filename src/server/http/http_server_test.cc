@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "server/http/accept_trouble.h"
+
 namespace rota {
 namespace {
 
@@ -118,6 +120,8 @@ void expect_all_are_served(uint16_t port, const std::vector<Client>& clients) {
 TEST(OutOfPlaces, IdleConnectionsMakeRoomWhereDescriptorsAreShort) {
   const std::vector<Client> clients(60);
   const RunningServer server(/*max_connections=*/1000);
+  // UBSan looks at a type that it has not met through a pipe, and could open none then.
+  AcceptTrouble().report("none yet", /*made_room=*/true);
   ::testing::internal::CaptureStderr();
   {
     const DescriptorLimit limit(open_descriptors() + 5);
