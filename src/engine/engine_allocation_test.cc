@@ -1,6 +1,7 @@
 // No heap allocation in a decode step after warm-up: this program counts them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -11,19 +12,32 @@
 namespace {
 std::atomic<int64_t> g_allocations = 0;
 
-void* counted(std::size_t bytes) {
+void* counted(std::size_t bytes, std::align_val_t alignment = std::align_val_t{16}) noexcept {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  const auto to = static_cast<std::size_t>(alignment);
+  return std::aligned_alloc(to, (std::max<std::size_t>(bytes, 1) + to - 1) / to * to);
+}
+void* counted_or_throw(std::size_t bytes, std::align_val_t alignment = std::align_val_t{16}) {
+  if (void* memory = counted(bytes, alignment)) return memory;
   throw std::bad_alloc();
 }
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
+// Every kind of new, as whoever calls one kind frees by ours.
+void* operator new(std::size_t bytes) { return counted_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return counted_or_throw(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t to) { return counted_or_throw(bytes, to); }
+void* operator new[](std::size_t bytes, std::align_val_t to) { return counted_or_throw(bytes, to); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace rota {
 namespace {

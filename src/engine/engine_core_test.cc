@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 
+#include "base/log.h"
 #include "engine/testing/small_engine.h"
 
 namespace rota {
@@ -528,6 +529,7 @@ TEST(EngineCore, AStepThatWaitsForPagesIsCountedAndWarnedOf) {
                       faults += each_step;  // asked at the beginning and at the end of a step
                       return faults;
                     }).value();
+  log::set_level(log::Level::kInfo);  // whatever the environment says
   const auto run = [&] {
     ::testing::internal::CaptureStderr();
     generate_one(*core, request_of({1, 2, 3}, 2));

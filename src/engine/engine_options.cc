@@ -125,7 +125,10 @@ Status validate(const EngineOptions& options) {
   ROTA_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
   ROTA_RETURN_IF_ERROR(at_least("--max-waiting", options.max_waiting, 1));
   ROTA_RETURN_IF_ERROR(at_least("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0));
-  // Beyond these a step's own buffers would be larger than any machine.
+  // Beyond these a step's own threads and buffers would be more than any machine has.
+  if (options.threads > 1024) {
+    return invalid_argument("--threads: {} is more than 1024", options.threads);
+  }
   if (options.max_num_seqs > 4096) {
     return invalid_argument("--max-num-seqs: {} is more than 4096", options.max_num_seqs);
   }

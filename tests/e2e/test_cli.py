@@ -206,10 +206,13 @@ class Say(unittest.TestCase):
 
     def test_more_threads_than_cpus_are_warned_of(self):
         cpus = len(os.sched_getaffinity(0))
-        done = harness.rota("generate", TINY, "--prompt-ids", "1,2", "--max-tokens", 1, "--threads", cpus + 1)
-        self.assertRegex(done.stderr, rf"--threads {cpus + 1}: this process may run on {cpus} CPUs")
-        done = harness.rota("generate", TINY, "--prompt-ids", "1,2", "--max-tokens", 1, "--threads", 1)
-        self.assertNotIn("may run on", done.stderr)
+
+        def log_of(threads):
+            return harness.rota("generate", TINY, "--prompt-ids", "1,2", "--max-tokens", 1, "--threads", threads,
+                                env={**os.environ, "ROTA_LOG_LEVEL": "info"}).stderr
+        self.assertRegex(log_of(cpus + 1), rf"--threads {cpus + 1}: this process may run on {cpus} CPUs")
+        self.assertNotIn("may run on", log_of(1))
+        self.assertIn("--threads: 100000 is more than 1024", self.refused("plan", TINY, "--threads", 100000))
 
     def test_damaged_scale_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
