@@ -27,7 +27,7 @@ Message through(const Message& message) {
 
 Submit full_submit() {
   EngineRequest request;
-  request.id = "id \xff\x00 of any bytes";
+  request.id = std::string("id \xff\x00 of any bytes", 18);
   request.prompt = {0, 5, 201087, -1};
   request.priority = -3;
   request.cache_salt = std::string("\0\xfe", 2);
