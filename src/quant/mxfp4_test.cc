@@ -9,21 +9,13 @@
 #include <limits>
 #include <random>
 
-#include "tensor/testing/golden_file.h"
+#include "quant/testing/tables.h"
 
 namespace rota {
 namespace {
 
-const testing::GoldenFile& tables() {
-  static const testing::GoldenFile file(testing::golden_path("ops/fp4_tables.safetensors"));
-  return file;
-}
-
-// Bit for bit; any NaN equals any NaN.
-bool same(float a, float b) {
-  return (std::isnan(a) && std::isnan(b)) ||
-         std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-}
+using testing::same;
+using testing::tables;
 
 TEST(Mxfp4, E2m1TableIsTheGolden) {
   const auto golden = tables().floats("e2m1");
