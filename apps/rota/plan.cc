@@ -150,6 +150,8 @@ void print(const ModelPlan& plan) {
     fmt::print("                  {} for {} tokens; the longest sequence is {}\n",
                format_bytes(plan.budget.bytes), plan.budget.tokens, plan.budget.max_model_len);
     if (!plan.budget.note.empty()) fmt::print("                  {}\n", plan.budget.note);
+  } else {
+    fmt::print("\nNot on this machine: {}\n", plan.no_budget.message());
   }
 }
 
@@ -161,8 +163,8 @@ Status show_plan(const PlanFlags& flags) {
   } else {
     print(plan);
   }
-  // What cannot be served is no plan: the exit code says so too.
-  return plan.no_budget;
+  // A plan may be for a larger machine; a cache that was asked for and holds nothing is wrong on any.
+  return options.kv_cache_memory_bytes > 0 ? plan.no_budget : Status();
 }
 
 }  // namespace
