@@ -21,6 +21,8 @@ void* counted_or_throw(std::size_t bytes, std::align_val_t alignment = std::alig
   if (void* memory = counted(bytes, alignment)) return memory;
   throw std::bad_alloc();
 }
+// Not inlined: g++ 12 would see free() behind new and warn of a mismatch (-Wmismatched-new-delete).
+[[gnu::noinline]] void free_counted(void* memory) noexcept { std::free(memory); }
 }  // namespace
 
 // Every kind of new, as whoever calls one kind frees by ours.
@@ -30,14 +32,16 @@ void* operator new(std::size_t bytes, std::align_val_t to) { return counted_or_t
 void* operator new[](std::size_t bytes, std::align_val_t to) { return counted_or_throw(bytes, to); }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { free_counted(memory); }
+void operator delete[](void* memory) noexcept { free_counted(memory); }
+void operator delete(void* memory, std::size_t) noexcept { free_counted(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { free_counted(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { free_counted(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { free_counted(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { free_counted(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  free_counted(memory);
+}
 
 namespace rota {
 namespace {
