@@ -11,5 +11,6 @@ files=("$@")
 checks=()
 [ -n "${ROTA_FULL:-}" ] || checks=("--checks=-clang-analyzer-*")
 printf '%s\n' "${files[@]}" |
-  xargs -P "$(nproc)" -n 2 clang-tidy-19 -p "$build" --quiet "${checks[@]}" --warnings-as-errors='*'
+  xargs -P "$(nproc)" -n 2 clang-tidy-19 -p "$build" --quiet "${checks[@]}" --warnings-as-errors='*' \
+    2> >(grep -vE 'warnings? generated|Processing file' >&2)
 echo "clang-tidy: ${#files[@]} files clean"

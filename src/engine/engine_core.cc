@@ -87,6 +87,7 @@ Status EngineCore::warm_up() {
   request.id = "warm-up";
   const int64_t tokens = std::clamp<int64_t>(info_.max_model_len - 2, 1, 16);
   std::vector<int32_t> prompt;
+  prompt.reserve(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < tokens; ++i) {
     prompt.push_back(static_cast<int32_t>(i % info_.vocab_size));
   }
