@@ -37,7 +37,9 @@ Status Decoder::forward(const StepBatch& batch, KvCache& cache, MatrixView<float
                                     .max_tokens = options_.max_batch_tokens,
                                     .max_logit_rows = options_.max_logit_rows,
                                     .max_model_len = options_.max_model_len,
-                                    .pages = cache.pages()}));
+
+                                    .pages = cache.pages(),
+                                    .slots = cache.slots()}));
   if (logits.rows() < std::ssize(batch.logit_rows) || logits.width().logical() != config_.vocab) {
     return invalid_argument("logits [{}, {}], expected [{}, {}]", logits.rows(),
                             logits.width().logical(), batch.logit_rows.size(), config_.vocab);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 namespace rota {
 namespace {
@@ -115,6 +117,35 @@ TEST(KvCache, MoreThanTheMachineHasIsAnErrorThatSaysHowMuch) {
   EXPECT_NE(cache.status().message().find("KV cache of 1152921504606846976 pages"),
             std::string::npos)
       << cache.status().message();
+}
+
+TEST(KvCache, EverySlotHoldsAStateOfItsOwnThatCanBeCopied) {
+  KvSpec spec = spec_of(alternating(2, 0));
+  spec.state = {.layers = {1, 3}, .layer_bytes = Bytes{128}};
+  const auto cache = KvCache::allocate(spec, 1, 3);
+  ASSERT_TRUE(cache.ok()) << cache.status().message();
+  EXPECT_EQ(cache->bytes(), spec.page_bytes + Bytes{3 * 2 * 128});
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      std::ranges::fill(cache->state(slot, layer), static_cast<std::byte>(2 * slot + layer));
+    }
+  }
+  cache->copy_state(0, 2);
+  for (const auto& [slot, first] : {std::pair{0, 0}, {1, 2}, {2, 0}}) {
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (const std::byte byte : cache->state(slot, layer)) {
+        ASSERT_EQ(byte, static_cast<std::byte>(first + layer)) << slot << " " << layer;
+      }
+    }
+  }
+}
+
+TEST(KvCache, StatesWithoutASlotAreAnError) {
+  KvSpec spec = spec_of(alternating(2, 0));
+  spec.state = {.layers = {0}, .layer_bytes = Bytes{64}};
+  const auto cache = KvCache::allocate(spec, 1);
+  ASSERT_FALSE(cache.ok());
+  EXPECT_NE(cache.status().message().find("one for each sequence"), std::string::npos);
 }
 
 }  // namespace

@@ -35,11 +35,21 @@ struct KvGroup {
   int64_t window = 0;
   std::vector<int> layers;  // model layer numbers
 };
+
+// What a sequence keeps of the layers that are recurrences (Mamba2): convolution and SSM state, of
+// one size however long the sequence is. It lies beside the pages in slots of the same cache.
+struct StateSpec {
+  std::vector<int> layers;  // model layer numbers, ascending; empty: there is no such layer
+  Bytes layer_bytes;        // of one layer in a slot, a multiple of a cache line
+  Bytes slot_bytes() const { return layer_bytes * static_cast<int64_t>(layers.size()); }
+};
+
 struct KvSpec {
   KvShape shape;
   std::vector<KvGroup> groups;
   Bytes layer_bytes;  // of one layer in a page
   Bytes page_bytes;   // of the largest group
+  StateSpec state;
   // Bytes of cache that one more token costs a long sequence: windows do not grow.
   Bytes bytes_per_token() const;
   // The first block that a query at `position` still sees in `group`: what lies before may be
@@ -59,6 +69,10 @@ struct SequenceChunk {
   // One table a KvGroup: page of each block of 64 positions from 0 to the chunk's last one; -1
   // where a window has moved on. No two sequences share a page that this step writes.
   std::span<const std::span<const int32_t>> block_tables;
+  // Where the model has recurrent layers: the slot that holds the sequence's state after
+  // first_position tokens (whatever it holds if that is 0), and after the step that after all of the
+  // chunk's. No two sequences share a slot.
+  int32_t state_slot = -1;
 };
 
 // What tests and `rota score --dump` look at; called in layer order from the stepping thread.

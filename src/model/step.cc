@@ -38,6 +38,10 @@ Status check_chunk(const SequenceChunk& chunk, int64_t index, int64_t first_row,
     return invalid_argument("chunk {}: {} block tables, expected {}: one a group of layers", index,
                             chunk.block_tables.size(), spec.groups.size());
   }
+  if (!spec.state.layers.empty() && (chunk.state_slot < 0 || chunk.state_slot >= limits.slots)) {
+    return invalid_argument("chunk {}: state slot {}, expected one of the cache's {}", index,
+                            chunk.state_slot, limits.slots);
+  }
   for (size_t group = 0; group < spec.groups.size(); ++group) {
     ROTA_RETURN_IF_ERROR(
         check_table(chunk, index, spec.groups[group], chunk.block_tables[group], limits.pages));

@@ -43,6 +43,7 @@ struct BatchLimits {
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
   int64_t pages = 0;
+  int64_t slots = 0;
 };
 Status check_batch(const StepBatch& batch, const KvSpec& spec, const BatchLimits& limits);
 
