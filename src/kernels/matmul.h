@@ -29,11 +29,26 @@ namespace rota {
 // What matmul inputs are rounded to. kFloat32: not at all. Sums are in float32 always.
 enum class Compute { kFloat32, kBf16 };
 
-enum class WeightFormat { kBf16, kMxfp4, kFloat32 };
+// kFp8: E4M3 codes under float32 factors; kNvfp4: E2M1 codes under an E4M3 scale for each 16.
+enum class WeightFormat { kBf16, kFloat32, kMxfp4, kFp8, kNvfp4 };
 
 // kOutIn: [N, K], a row holds the K weights of one output. kInOut: [K, N], as gpt-oss stores BF16
-// experts. MXFP4 is kOutIn.
+// experts. Quantised formats are kOutIn.
 enum class WeightOrder { kOutIn, kInOut };
+
+// float32 factors of a quantised matrix: one for each block of `rows` outputs x `columns` inputs.
+// One for each row, or one for the whole matrix, is a block as wide as K. Blocks that divide K are a
+// multiple of kFoldColumns wide: sums are kept apart for so many columns, then scaled and added.
+struct BlockScales {
+  const float* data = nullptr;  // none: every factor is 1
+  int64_t stride = 0;           // floats from a row of blocks to the next
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t first_row = 0;  // the matrix's first row is this row of the blocks' grid
+
+  const float* row(int64_t n) const { return data + (first_row + n) / rows * stride; }
+};
+inline constexpr int64_t kFoldColumns = 128;
 
 // A view of a weight matrix in a file or in a padded copy. Padded elements are zero (MXFP4: code 0
 // under a finite scale). Rows beyond out.logical() exist up to out.padded().
@@ -41,13 +56,28 @@ struct WeightMatrix {
   WeightFormat format = WeightFormat::kBf16;
   WeightOrder order = WeightOrder::kOutIn;
   Extent out{1};  // N
-  Extent in{1};   // K; MXFP4: in.padded() is a multiple of 32
+  Extent in{1};   // K; MXFP4: in.padded() is a multiple of 32, NVFP4: of 16
   const std::byte* data = nullptr;
   Bytes row_stride;  // from one row of data to the next (kOutIn: N rows; kInOut: K rows)
-  const uint8_t* scales = nullptr;  // MXFP4: E8M0 [N, K/32]
+  const uint8_t* scales = nullptr;  // MXFP4: E8M0 [N, K/32]; NVFP4: E4M3 [N, K/16]
   Bytes scale_stride;
+  BlockScales factors;         // FP8, NVFP4
   const Bf16* bias = nullptr;  // [out.padded()] or none
+
+  // Factors that change along K.
+  bool folds() const { return factors.data != nullptr && factors.columns < in.logical(); }
+  // What the whole sum of output n is multiplied by, before the bias is added.
+  float sum_factor(int64_t n) const {
+    return factors.data == nullptr || folds() ? 1.0f : *factors.row(n);
+  }
+  float finish(int64_t n, float sum) const {
+    return sum * sum_factor(n) + (bias != nullptr ? to_float(bias[n]) : 0.0f);
+  }
 };
+
+inline bool is_e2m1(WeightFormat format) {
+  return format == WeightFormat::kMxfp4 || format == WeightFormat::kNvfp4;
+}
 
 // The bytes that one token's prepared input takes; a multiple of kCacheLine. `kind` belongs to the
 // ISA.

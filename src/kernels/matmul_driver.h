@@ -6,38 +6,34 @@
 //   kStep                   elements of K that one weight vector holds
 //   kElementBytes           of a weight as the tile reads it: 2 (BF16 words) or 4
 //   kInputBytes             of an element of prepared input
-//   kDecodeStep             elements of K that MXFP4 is decoded by
-//   decode_mxfp4(codes, scales, blocks, words)      fills a row of the panel
+//   Code                    how weights are coded: Plain, or Mxfp4Code and the like (coded_rows.h)
+//   decode(codes, scales, words)      one block of 32 elements into a row of the panel
 //   kDecodesInTile          decoding_tile() decodes, multiplies and fills the panel at once, for the
 //                           first group of tokens and whole tiles
 //   tile<T>(rows, x, x_stride, steps, acc, fresh)   acc [T][kRows] += over `steps` vectors
+//   fold(acc, factor, into, fresh)    into += acc * factor, all lanes of one sum
 //   reduce(acc, out)        out [kRows] = each vector's lanes added in the ISA's fixed tree
 //
 // K is walked in blocks whose partial sums are kept as whole vectors, so blocking changes no bit:
 // an accumulator sees its products in the order of K, whatever the number of tokens, rows and
-// blocks.
+// blocks. Where factors change along K, the sums of each kFoldColumns are folded into their total.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/coded_rows.h"
 #include "kernels/matmul.h"
 #include "platform/memory.h"
-#include "quant/mxfp4.h"
 
 namespace rota {
 namespace {
 
-// A tile's rows of MXFP4 from some k on: row r's blocks begin at codes + r * code_stride.
-struct Mxfp4Rows {
-  const uint8_t* codes;
-  int64_t code_stride;
-  const uint8_t* scales;
-  int64_t scale_stride;
-};
-
 template <class Tile>
 class MatmulDriver {
+  using Acc = typename Tile::Acc;
+  using Code = typename Tile::Code;
+
  public:
   static constexpr int64_t kRowBlock = Tile::kRowBlock;
   static constexpr int64_t kKBlock = 512;        // 1 KiB of words a row
@@ -46,16 +42,18 @@ class MatmulDriver {
 
   static constexpr int64_t kPanelBytes = kRowBlock * kKBlock * Tile::kElementBytes;
   static constexpr int64_t kSumBytes =
-      kRowBlock * kMaxTokenBlock * static_cast<int64_t>(sizeof(typename Tile::Acc));
-  static constexpr int64_t kScratchBytes = kPanelBytes + kSumBytes;
+      kRowBlock * kMaxTokenBlock * static_cast<int64_t>(sizeof(Acc));
+  static constexpr int64_t kScratchBytes = kPanelBytes + kSumBytes * (Code::kHasFactors ? 2 : 1);
 
   explicit MatmulDriver(const MatmulArgs& args)
       : args_(args),
         weights_(*args.weights),
-        is_mxfp4_(weights_.format == WeightFormat::kMxfp4),
-        k_end_(round_up(weights_.in.logical(), is_mxfp4_ ? Tile::kDecodeStep : Tile::kStep)),
+        folds_(Code::kHasFactors && weights_.folds()),
+        k_end_(round_up(weights_.in.logical(), Code::kCoded ? kCodedBlock : Tile::kStep)),
+        k_block_(folds_ ? kFoldColumns : kKBlock),
         panel_(args.scratch.data()),
-        sums_(reinterpret_cast<typename Tile::Acc*>(args.scratch.data() + kPanelBytes)) {}
+        sums_(reinterpret_cast<Acc*>(args.scratch.data() + kPanelBytes)),
+        totals_(reinterpret_cast<Acc*>(args.scratch.data() + kPanelBytes + kSumBytes)) {}
 
   void run() {
     const int64_t tokens = args_.input.tokens;
@@ -71,17 +69,21 @@ class MatmulDriver {
 
  private:
   void multiply_rows(int64_t first_row, int64_t rows) {
-    for (int64_t k = 0; k < k_end_; k += kKBlock) {
-      const int64_t count = std::min(kKBlock, k_end_ - k);
+    for (int64_t k = 0; k < k_end_; k += k_block_) {
+      const int64_t count = std::min(k_block_, k_end_ - k);
+      const bool in_tile = decodes_in_tile(k, count);
       find_rows(first_row, rows, k, count);
       for (int64_t t = 0; t < tokens_;) {
         const int64_t group = next_group(tokens_ - t);
         for (int64_t r = 0; r < rows; r += Tile::kRows) {
           const TilePlace place{.first_row = first_row, .row = r, .token = t, .k = k};
-          const bool decode = is_mxfp4_ && t == 0 && decodes_in_tile(rows, r);
+          const bool decode = in_tile && t == 0 && is_whole_tile(rows, r);
           run_tile<Tile::kTokens>(place, group, count / Tile::kStep, decode);
         }
         t += group;
+      }
+      if constexpr (Code::kHasFactors) {
+        if (folds_) fold(first_row, rows, k);
       }
     }
     write_out(first_row, rows);
@@ -93,54 +95,76 @@ class MatmulDriver {
     return std::min<int64_t>(left, Tile::kTokens);
   }
 
-  // Whole tiles only: a tile's rows are a stride apart then.
-  static bool decodes_in_tile(int64_t rows, int64_t r) {
-    return Tile::kDecodesInTile && round_up(r + 1, Tile::kRows) <= rows;
+  // Whole tiles only, since a tile's rows are a stride apart then, and whole blocks: what lies behind
+  // the last column is not to be read.
+  bool decodes_in_tile(int64_t k, int64_t count) const {
+    return Tile::kDecodesInTile && k + count <= weights_.in.logical();
+  }
+  static bool is_whole_tile(int64_t rows, int64_t r) {
+    return round_up(r + 1, Tile::kRows) <= rows;
   }
 
   // Points row_ at `count` elements from k on of each row: where they lie, or in the panel. Rows
   // that fill up the last tile repeat the last one; their results are dropped.
   void find_rows(int64_t first_row, int64_t rows, int64_t k, int64_t count) {
-    const bool overhangs = k + count > weights_.in.padded();
+    const bool in_tile = decodes_in_tile(k, count);
     for (int64_t r = 0; r < rows; ++r) {
       std::byte* copy = panel_ + r * kKBlock * Tile::kElementBytes;
       prefetch_row(first_row + r + kRowBlock, k, count);
-      if (is_mxfp4_) {
-        if (!decodes_in_tile(rows, r)) decode_row(first_row + r, k, count, copy);
+      if constexpr (Code::kCoded) {
+        if (!in_tile || !is_whole_tile(rows, r)) decode_row(first_row + r, k, count, copy);
         row_[r] = copy;
-        continue;
-      }
-      const std::byte* there =
-          weights_.data + (first_row + r) * weights_.row_stride.count + k * Tile::kElementBytes;
-      row_[r] = there;
-      if (overhangs) {
-        const int64_t bytes = (weights_.in.logical() - k) * Tile::kElementBytes;
-        std::memcpy(copy, there, static_cast<size_t>(bytes));
-        std::memset(copy + bytes, 0, static_cast<size_t>(count * Tile::kElementBytes - bytes));
-        row_[r] = copy;
+      } else {
+        row_[r] = plain_row(first_row + r, k, count, copy);
       }
     }
     for (int64_t r = rows; r < round_up(rows, Tile::kRows); ++r) row_[r] = row_[rows - 1];
   }
 
+  // Where the elements lie, or in `copy` with zeros behind them where the row is too short.
+  const std::byte* plain_row(int64_t n, int64_t k, int64_t count, std::byte* copy) const {
+    const std::byte* there =
+        weights_.data + n * weights_.row_stride.count + k * Tile::kElementBytes;
+    if (k + count <= weights_.in.padded()) return there;
+    const int64_t bytes = (weights_.in.logical() - k) * Tile::kElementBytes;
+    std::memcpy(copy, there, static_cast<size_t>(bytes));
+    std::memset(copy + bytes, 0, static_cast<size_t>(count * Tile::kElementBytes - bytes));
+    return copy;
+  }
+
   // Into L2: the same piece of the row that takes this one's place in the next row block.
   void prefetch_row(int64_t n, int64_t k, int64_t count) const {
-    const int64_t block =
-        is_mxfp4_ ? kMxfp4BlockBytes.count : kMxfp4BlockElements * Tile::kElementBytes;
+    constexpr int64_t kBlock = Code::kCoded ? Code::kCodeBytes : kCodedBlock * Tile::kElementBytes;
     const std::byte* from =
-        weights_.data + n * weights_.row_stride.count + k / kMxfp4BlockElements * block;
-    for (int64_t i = 0; i < count / kMxfp4BlockElements * block; i += 64) {
+        weights_.data + n * weights_.row_stride.count + k / kCodedBlock * kBlock;
+    for (int64_t i = 0; i < count / kCodedBlock * kBlock; i += 64) {
       __builtin_prefetch(from + i, 0, 2);
     }
   }
 
-  void decode_row(int64_t n, int64_t k, int64_t count, std::byte* words) {
-    if constexpr (Tile::kElementBytes == 2) {
-      const int64_t end = std::min(k + count, round_up(weights_.in.logical(), kMxfp4BlockElements));
-      const Mxfp4Rows row = mxfp4_rows(n, k);
-      Tile::decode_mxfp4(row.codes, row.scales, (end - k) / kMxfp4BlockElements, words);
-    } else {
-      (void)n, (void)k, (void)count, (void)words;
+  void decode_row(int64_t n, int64_t k, int64_t count, std::byte* words) const {
+    CodedRows row = coded_rows<Code>(weights_, n, k);
+    const int64_t left = weights_.in.logical() - k;
+    for (int64_t i = 0; i < count; i += kCodedBlock) {
+      const CodedTail<Code> tail(row, left - i);
+      Tile::decode(tail.codes(), tail.scales(), words + i * Tile::kElementBytes);
+      row.codes += Code::kCodeBytes;
+      row.scales += Code::kScaleBytes;
+    }
+  }
+
+  // The sums over columns [k, k + kFoldColumns) times each row's factor there, added to the totals.
+  void fold(int64_t first_row, int64_t rows, int64_t k) {
+    const int64_t block = k / weights_.factors.columns;
+    for (int64_t r = 0; r < rows; r += Tile::kRows) {
+      float factor[Tile::kRows];
+      for (int64_t i = 0; i < Tile::kRows; ++i) {
+        factor[i] = weights_.factors.row(first_row + std::min(r + i, rows - 1))[block];
+      }
+      const int64_t at = r * tokens_;
+      for (int64_t i = 0; i < tokens_ * Tile::kRows; ++i) {
+        Tile::fold(sums_[at + i], factor[i % Tile::kRows], totals_[at + i], k == 0);
+      }
     }
   }
 
@@ -160,50 +184,43 @@ class MatmulDriver {
     const int64_t stride = args_.input.layout.token_stride.count;
     const std::byte* x =
         args_.input.data + (first_token_ + at.token) * stride + at.k * Tile::kInputBytes;
-    typename Tile::Acc* acc = sums_ + at.row * tokens_ + at.token * Tile::kRows;
+    const bool fresh = at.k == 0 || folds_;
+    Acc* acc = sums_ + at.row * tokens_ + at.token * Tile::kRows;
     if constexpr (Tile::kDecodesInTile) {
       if (decode) {
         constexpr int64_t kPanelStride = kKBlock * Tile::kElementBytes;
-        return Tile::template decoding_tile<kGroup>(mxfp4_rows(at.first_row + at.row, at.k),
-                                                    panel_ + at.row * kPanelStride, x, stride,
-                                                    steps, acc, at.k == 0);
+        return Tile::template decoding_tile<kGroup>(
+            coded_rows<Code>(weights_, at.first_row + at.row, at.k), panel_ + at.row * kPanelStride,
+            x, stride, steps, acc, fresh);
       }
     }
-    Tile::template tile<kGroup>(row_ + at.row, x, stride, steps, acc, at.k == 0);
-  }
-
-  // The blocks of row n from k on.
-  Mxfp4Rows mxfp4_rows(int64_t n, int64_t k) const {
-    const int64_t block = k / kMxfp4BlockElements;
-    return {.codes = reinterpret_cast<const uint8_t*>(weights_.data) +
-                     n * weights_.row_stride.count + block * kMxfp4BlockBytes.count,
-            .code_stride = weights_.row_stride.count,
-            .scales = weights_.scales + n * weights_.scale_stride.count + block,
-            .scale_stride = weights_.scale_stride.count};
+    Tile::template tile<kGroup>(row_ + at.row, x, stride, steps, acc, fresh);
   }
 
   void write_out(int64_t first_row, int64_t rows) {
+    const Acc* sums = folds_ ? totals_ : sums_;
     for (int64_t r = 0; r < rows; r += Tile::kRows) {
-      float bias[Tile::kRows] = {};
       const int64_t count = std::min<int64_t>(Tile::kRows, rows - r);
-      for (int64_t i = 0; weights_.bias != nullptr && i < count; ++i) {
-        bias[i] = to_float(weights_.bias[first_row + r + i]);
-      }
       for (int64_t t = 0; t < tokens_; ++t) {
         float result[Tile::kRows];
-        Tile::reduce(sums_ + r * tokens_ + t * Tile::kRows, result);
-        float* out = args_.out + (first_token_ + t) * args_.out_stride + first_row + r;
-        for (int64_t i = 0; i < count; ++i) out[i] = result[i] + bias[i];
+        Tile::reduce(sums + r * tokens_ + t * Tile::kRows, result);
+        float* out = args_.out + (first_token_ + t) * args_.out_stride;
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t n = first_row + r + i;
+          out[n] = weights_.finish(n, result[i]);
+        }
       }
     }
   }
 
   const MatmulArgs& args_;
   const WeightMatrix& weights_;
-  const bool is_mxfp4_;
+  const bool folds_;
   const int64_t k_end_;
-  std::byte* const panel_;          // [kRowBlock][kKBlock] weights
-  typename Tile::Acc* const sums_;  // [row tiles][tokens_][Tile::kRows]
+  const int64_t k_block_;
+  std::byte* const panel_;  // [kRowBlock][kKBlock] weights
+  Acc* const sums_;         // [row tiles][tokens_][Tile::kRows]
+  Acc* const totals_;       // likewise, of folded sums
   const std::byte* row_[kRowBlock];
   int64_t first_token_ = 0;
   int64_t tokens_ = 0;

@@ -24,15 +24,35 @@ struct FormatAndOrder {
   WeightFormat format;
   WeightOrder order;
   const char* name;
+  int64_t factor_rows = 0;
+  int64_t factor_columns = 0;
 };
-constexpr FormatAndOrder kFormats[] = {{WeightFormat::kBf16, WeightOrder::kOutIn, "bf16"},
-                                       {WeightFormat::kBf16, WeightOrder::kInOut, "bf16_in_out"},
-                                       {WeightFormat::kMxfp4, WeightOrder::kOutIn, "mxfp4"},
-                                       {WeightFormat::kFloat32, WeightOrder::kOutIn, "float32"}};
+constexpr FormatAndOrder kFormats[] = {
+    {WeightFormat::kBf16, WeightOrder::kOutIn, "bf16"},
+    {WeightFormat::kBf16, WeightOrder::kInOut, "bf16_in_out"},
+    {WeightFormat::kMxfp4, WeightOrder::kOutIn, "mxfp4"},
+    {WeightFormat::kNvfp4, WeightOrder::kOutIn, "nvfp4"},
+    {WeightFormat::kFp8, WeightOrder::kOutIn, "fp8"},
+    {WeightFormat::kFp8, WeightOrder::kOutIn, "fp8_rows", 1, 0},
+    {WeightFormat::kFp8, WeightOrder::kOutIn, "fp8_blocks", 128, 128},
+    {WeightFormat::kFp8, WeightOrder::kOutIn, "fp8_wide_blocks", 5, 256},
+    {WeightFormat::kFloat32, WeightOrder::kOutIn, "float32"}};
 
 Extent in_extent(const FormatAndOrder& format, int64_t logical, int64_t alignment = 1) {
-  const bool mxfp4 = format.format == WeightFormat::kMxfp4;
-  return Extent::rounded_up(logical, mxfp4 ? std::lcm(alignment, kMxfp4BlockElements) : alignment);
+  int64_t block = 1;
+  if (format.format == WeightFormat::kMxfp4) block = kMxfp4BlockElements;
+  if (format.format == WeightFormat::kNvfp4) block = kNvfp4BlockElements;
+  return Extent::rounded_up(logical, std::lcm(alignment, block));
+}
+
+CaseShape shape_of(const FormatAndOrder& format, Extent out, Extent in, bool bias = true) {
+  return {.format = format.format,
+          .order = format.order,
+          .out = out,
+          .in = in,
+          .bias = bias,
+          .factor_rows = format.factor_rows,
+          .factor_columns = format.factor_columns};
 }
 
 // |result - sum in double| may be a few float roundings of the sum of magnitudes.
@@ -62,8 +82,7 @@ void expect_right(const WeightCase& weights, const CaseShape& shape, const std::
 class MatmulTest : public testing::KernelTest {
  protected:
   void check(const FormatAndOrder& format, int64_t out, int64_t in, int64_t tokens) {
-    const CaseShape shape{format.format, format.order, Extent(out), in_extent(format, in),
-                          out % 2 == 0};
+    const CaseShape shape = shape_of(format, Extent(out), in_extent(format, in), out % 2 == 0);
     const WeightCase weights(shape, static_cast<uint32_t>(out * 1000 + in));
     const std::vector<float> x = Random(static_cast<uint32_t>(tokens)).normal(tokens * in);
     for (const Compute compute : kComputes) {
@@ -113,8 +132,7 @@ TEST_P(MatmulTest, SameBitsForAnyNumberOfTokens) {
   constexpr int64_t kTokens = 200, kOut = 33;
   for (const FormatAndOrder& format : kFormats) {
     for (const int64_t in : {64, 1000, 2880}) {
-      const WeightCase weights({format.format, format.order, Extent(kOut), in_extent(format, in)},
-                               7);
+      const WeightCase weights(shape_of(format, Extent(kOut), in_extent(format, in)), 7);
       const std::vector<float> x = Random(8).normal(kTokens * in);
       for (const Compute compute : kComputes) {
         std::vector<std::vector<uint32_t>> alone;
@@ -142,8 +160,7 @@ TEST_P(MatmulTest, SameBitsForAnyNumberOfTokens) {
 TEST_P(MatmulTest, SameBitsForAnyColumnRange) {
   constexpr int64_t kOut = 157, kIn = 200;
   for (const FormatAndOrder& format : kFormats) {
-    const WeightCase weights({format.format, format.order, Extent(kOut), in_extent(format, kIn)},
-                             3);
+    const WeightCase weights(shape_of(format, Extent(kOut), in_extent(format, kIn)), 3);
     const WeightMatrix view = weights.view();
     const int64_t step = kernels().column_granularity(view);
     for (const int64_t tokens : {1, 5}) {
@@ -175,12 +192,10 @@ TEST_P(MatmulTest, SameBitsWhenPadded) {
     for (const Padding& padding :
          {Padding{72, 128, 1}, Padding{160, 256, 16}, Padding{80, 512, 64}, Padding{2880, 256, 256},
           Padding{2880, 512, 1}, Padding{1, 3, 2}, Padding{33, 34, 3}}) {
-      const WeightCase plain(
-          {format.format, format.order, Extent(21), in_extent(format, padding.in)}, 5);
-      const WeightCase padded(
-          {format.format, format.order, Extent::rounded_up(21, padding.out_alignment),
-           in_extent(format, padding.in, padding.in_alignment)},
-          5);
+      const WeightCase plain(shape_of(format, Extent(21), in_extent(format, padding.in)), 5);
+      const WeightCase padded(shape_of(format, Extent::rounded_up(21, padding.out_alignment),
+                                       in_extent(format, padding.in, padding.in_alignment)),
+                              5);
       for (const int64_t tokens : {1, 3, 8}) {
         const std::vector<float> x = Random(6).normal(tokens * padding.in);
         for (const Compute compute : kComputes) {
@@ -203,7 +218,7 @@ TEST_P(MatmulTest, NanBehindTheLogicalColumnsOfXDoesNotMatter) {
   }
   const MatrixView<const float> view(wide.data(), kTokens, Extent(kIn, 80), kStride);
   for (const FormatAndOrder& format : kFormats) {
-    const WeightCase weights({format.format, format.order, Extent(9), in_extent(format, kIn)}, 2);
+    const WeightCase weights(shape_of(format, Extent(9), in_extent(format, kIn)), 2);
     for (const Compute compute : kComputes) {
       const auto prepared = testing::prepare(kernels(), weights.view(), view, {}, compute);
       EXPECT_EQ(bits(multiply(kernels(), weights.view(), prepared, {0, 9})),
@@ -223,7 +238,7 @@ TEST_P(MatmulTest, PrepareInputGathersRows) {
     gathered.insert(gathered.end(), x.begin() + row * kIn, x.begin() + (row + 1) * kIn);
   }
   for (const FormatAndOrder& format : kFormats) {
-    const WeightCase weights({format.format, format.order, Extent(9), in_extent(format, kIn)}, 2);
+    const WeightCase weights(shape_of(format, Extent(9), in_extent(format, kIn)), 2);
     for (const Compute compute : kComputes) {
       const auto prepared = testing::prepare(kernels(), weights.view(), view, rows, compute);
       EXPECT_EQ(prepared.input.tokens, 5);
@@ -310,7 +325,84 @@ TEST_P(ScaleBytes, EndsInBf16) {
   }
 }
 
+// Every E4M3 scale byte over every E2M1 code, and every E4M3 code: the product with 1 is the value of
+// the tables, in BF16 too.
+class E4m3Bytes : public MatmulTest {
+ protected:
+  // result [256][16]: row n's weight at `place` times one.
+  std::vector<float> products(const WeightMatrix& weights, Compute compute, int64_t place,
+                              int64_t tokens) {
+    const int64_t in = weights.in.logical(), out = weights.out.logical();
+    std::vector<float> x(static_cast<size_t>(tokens * in), 0.0f);
+    x[static_cast<size_t>((tokens - 1) * in + place)] = 1.0f;
+    const std::vector<float> all = multiply(kernels(), weights, x, compute);
+    return {all.end() - out, all.end()};
+  }
+};
+
+TEST_P(E4m3Bytes, All256ScalesOfNvfp4AreExact) {
+  for (int64_t place = 0; place < 48; ++place) {
+    const WeightCase weights(
+        {.format = WeightFormat::kNvfp4, .out = Extent(256 * 16), .in = Extent(48), .bias = false},
+        1);
+    WeightMatrix view = weights.view();
+    view.factors = {};
+    std::fill_n(weights.codes(), 256 * 16 * 24, uint8_t{0});
+    for (int64_t n = 0; n < 256 * 16; ++n) {
+      weights.codes()[n * 24 + place / 2] = static_cast<uint8_t>(n % 16 << (place % 2 * 4));
+      for (int64_t b = 0; b < 3; ++b) {
+        const bool here = place / 16 == b;
+        weights.scales()[n * 3 + b] = here ? static_cast<uint8_t>(n / 16) : uint8_t{0x38};
+      }
+    }
+    for (const Compute compute : kComputes) {
+      const std::vector<float> got = products(view, compute, place, 1 + place % 3);
+      for (size_t n = 0; n < got.size(); ++n) {
+        const float want = kE2m1Values[n % 16] * e4m3_to_float(static_cast<uint8_t>(n / 16));
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(got[n]) : got[n] == want)
+            << "scale " << n / 16 << ", code " << n % 16 << ": " << got[n] << ", want " << want;
+      }
+    }
+  }
+}
+
+TEST_P(E4m3Bytes, All256CodesOfFp8AreExact) {
+  for (int64_t place = 0; place < 40; ++place) {
+    const WeightCase weights(
+        {.format = WeightFormat::kFp8, .out = Extent(256), .in = Extent(40), .bias = false}, 1);
+    WeightMatrix view = weights.view();
+    view.factors = {};
+    std::fill_n(weights.codes(), 256 * 40, uint8_t{0});
+    for (int64_t n = 0; n < 256; ++n) weights.codes()[n * 40 + place] = static_cast<uint8_t>(n);
+    for (const Compute compute : kComputes) {
+      const std::vector<float> got = products(view, compute, place, 1 + place % 3);
+      for (size_t n = 0; n < got.size(); ++n) {
+        const float want = e4m3_to_float(static_cast<uint8_t>(n));
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(got[n]) : got[n] == want)
+            << "code " << n << ": " << got[n] << ", want " << want;
+      }
+    }
+  }
+}
+
+// A part of a matrix keeps the factors of the rows that it had.
+TEST_P(MatmulTest, FactorsOfAPartAreThoseOfTheWhole) {
+  constexpr int64_t kOut = 300, kIn = 300, kFirst = 70;
+  const FormatAndOrder blocks{WeightFormat::kFp8, WeightOrder::kOutIn, "fp8_blocks", 128, 128};
+  const WeightCase weights(shape_of(blocks, Extent(kOut), Extent(kIn)), 3);
+  WeightMatrix part = weights.view();
+  part.out = Extent(kOut - kFirst);
+  part.data += kFirst * part.row_stride.count;
+  part.bias += kFirst;
+  part.factors.first_row = kFirst;
+  const std::vector<float> x = Random(4).normal(kIn);
+  const std::vector<float> whole = multiply(kernels(), weights.view(), x, Compute::kBf16);
+  EXPECT_EQ(bits(multiply(kernels(), part, x, Compute::kBf16)),
+            bits({whole.begin() + kFirst, whole.end()}));
+}
+
 ROTA_FOR_EACH_TABLE(MatmulTest);
+ROTA_FOR_EACH_TABLE(E4m3Bytes);
 ROTA_FOR_EACH_TABLE(ScaleBytes);
 
 }  // namespace

@@ -26,8 +26,8 @@ void matmul(const MatmulArgs& args) {
   if (args.input.tokens == 0) return;
   if (weights.order == WeightOrder::kInOut) return multiply_in_out(args);
   if (weights.format == WeightFormat::kFloat32) return multiply_many_floats(args);
-  const bool mxfp4 = weights.format == WeightFormat::kMxfp4;
-  const int64_t few = mxfp4 ? kFewTokensMxfp4 : kFewTokensBf16;
+  const bool coded = weights.format != WeightFormat::kBf16;
+  const int64_t few = coded ? kFewTokensCoded : kFewTokensBf16;
   if (args.input.tokens > few) return multiply_many_words(args);
   multiply_few_words(args);
 }

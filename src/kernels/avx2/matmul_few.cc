@@ -1,4 +1,4 @@
-// AVX2, one to three tokens (MXFP4: two): bound by the memory that the weights come from, and nearly as much by
+// AVX2, one to three tokens (coded weights: two): bound by the memory that the weights come from, and nearly as much by
 // decoding them. Whole rows are walked, two sums for each row and token in registers, of the even and
 // of the odd floats, as in matmul_many.cc. (One sum would make a chain of additions too long to hide.)
 #include <immintrin.h>
@@ -44,13 +44,11 @@ struct Group {
     }
   }
   void write_out(const MatmulArgs& args, int64_t n) const {
-    const Bf16* bias = args.weights->bias;
     for (int t = 0; t < kTokens; ++t) {
       alignas(16) float result[4];
       _mm_store_ps(result, reduce_four(total(0, t), total(1, t), total(2, t), total(3, t)));
       for (int64_t r = 0; r < std::min<int64_t>(kRows, args.end_column - n); ++r) {
-        args.out[t * args.out_stride + n + r] =
-            result[r] + (bias != nullptr ? to_float(bias[n + r]) : 0.0f);
+        args.out[t * args.out_stride + n + r] = args.weights->finish(n + r, result[r]);
       }
     }
   }
@@ -105,27 +103,89 @@ void multiply_bf16_rows(const MatmulArgs& args, Inputs in, int64_t n) {
   group.write_out(args, n);
 }
 
-template <int kRows, int kTokens>
-void multiply_mxfp4_rows(const MatmulArgs& args, Inputs in, int64_t n) {
-  const WeightMatrix& weights = *args.weights;
-  const RowPointers<kRows> rows(weights.data, weights.row_stride, n, args.end_column);
-  const RowPointers<kRows> scales(reinterpret_cast<const std::byte*>(weights.scales),
-                                  weights.scale_stride, n, args.end_column);
-  const int64_t blocks = round_up(weights.in.logical(), 32) / 32;
-  Group<kRows, kTokens> group;
-  group.clear();
-  for (int64_t b = 0; b < blocks; ++b) {
-    _mm_prefetch(rows.ahead + b * kRows * 16, _MM_HINT_T0);
-    const float* x = in.x + b * 32;
+// kRows coded rows against kTokens tokens.
+template <class Code, int kRows, int kTokens>
+class FewCoded {
+ public:
+  using Sums = Group<kRows, kTokens>;
+
+  FewCoded(const MatmulArgs& args, Inputs in, int64_t first_row)
+      : weights_(*args.weights), in_(in) {
     for (int r = 0; r < kRows; ++r) {
-      const TwoWords block = decode_mxfp4(reinterpret_cast<const uint8_t*>(rows.row[r]) + b * 16,
-                                          static_cast<uint8_t>(scales.row[r][b]));
-      add_words(group.sum[r], block.words[0], x, in.stride);
-      add_words(group.sum[r], block.words[1], x + 16, in.stride);
+      row_[r] = std::min(first_row + r, args.end_column - 1);
+      rows_[r] = coded_rows<Code>(weights_, row_[r], 0);
+    }
+    ahead_ = rows_[0].codes + std::max(kRows * weights_.row_stride.count, kLeastBytesAhead);
+  }
+
+  Sums sums() const {
+    const int64_t count = weights_.in.logical();
+    if constexpr (Code::kHasFactors) {
+      if (weights_.folds()) {
+        Sums total;
+        total.clear();
+        for (int64_t k = 0; k < count; k += kFoldColumns) {
+          fold(sums_over(k, std::min(count, k + kFoldColumns)), k, total);
+        }
+        return total;
+      }
+    }
+    return sums_over(0, count);
+  }
+
+ private:
+  // Of the products of columns [first, end).
+  Sums sums_over(int64_t first, int64_t end) const {
+    Sums sums;
+    sums.clear();
+    const int64_t whole = end / kCodedBlock;
+    int64_t b = first / kCodedBlock;
+    for (; b < whole; ++b) {
+      for (int64_t i = 0; i < kRows * Code::kCodeBytes; i += 64) {
+        _mm_prefetch(ahead_ + b * kRows * Code::kCodeBytes + i, kHint);
+      }
+      for (int r = 0; r < kRows; ++r) {
+        add_block(rows_[r].codes + b * Code::kCodeBytes, rows_[r].scales + b * Code::kScaleBytes, b,
+                  sums.sum[r]);
+      }
+    }
+    for (int r = 0; end > b * kCodedBlock && r < kRows; ++r) {
+      const CodedTail<Code> tail(coded_rows<Code>(weights_, row_[r], b * kCodedBlock),
+                                 end - b * kCodedBlock);
+      add_block(tail.codes(), tail.scales(), b, sums.sum[r]);
+    }
+    return sums;
+  }
+
+  void add_block(const uint8_t* codes, const uint8_t* scales, int64_t block,
+                 Sum (&row)[kTokens]) const {
+    const TwoWords words = decode_block(Code{}, codes, scales);
+    const float* x = in_.x + block * kCodedBlock;
+    add_words(row, words.words[0], x, in_.stride);
+    add_words(row, words.words[1], x + 16, in_.stride);
+  }
+
+  void fold(const Sums& part, int64_t k, Sums& total) const {
+    const BlockScales& factors = weights_.factors;
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 factor = _mm256_set1_ps(factors.row(row_[r])[k / factors.columns]);
+      for (int t = 0; t < kTokens; ++t) {
+        Sum& into = total.sum[r][t];
+        into = {_mm256_fmadd_ps(part.sum[r][t].even, factor, into.even),
+                _mm256_fmadd_ps(part.sum[r][t].odd, factor, into.odd)};
+      }
     }
   }
-  group.write_out(args, n);
-}
+
+  // FP8 has twice the bytes of a block: what is asked for lies too far ahead for L1.
+  static constexpr auto kHint = Code::kCodeBytes > 16 ? _MM_HINT_T1 : _MM_HINT_T0;
+
+  const WeightMatrix& weights_;
+  Inputs in_;
+  int64_t row_[kRows];
+  CodedRows rows_[kRows];
+  const uint8_t* ahead_;
+};
 
 Inputs inputs_of(const MatmulArgs& args) {
   return {reinterpret_cast<const float*>(args.input.data),
@@ -139,20 +199,39 @@ void multiply_bf16(const MatmulArgs& args) {
     multiply_bf16_rows<kRows, kTokens>(args, inputs_of(args), n);
   }
 }
-template <int kRows, int kTokens>
-void multiply_mxfp4(const MatmulArgs& args) {
+template <class Code, int kRows, int kTokens>
+void multiply_coded(const MatmulArgs& args) {
   for (int64_t n = args.first_column; n < args.end_column; n += kRows) {
-    multiply_mxfp4_rows<kRows, kTokens>(args, inputs_of(args), n);
+    FewCoded<Code, kRows, kTokens>(args, inputs_of(args), n).sums().write_out(args, n);
   }
+}
+template <class Code>
+void multiply_coded(const MatmulArgs& args) {
+  if (args.input.tokens == 1) return multiply_coded<Code, 4, 1>(args);
+  multiply_coded<Code, 2, 2>(args);
+}
+
+void multiply_bf16(const MatmulArgs& args) {
+  if (args.input.tokens == 1) return multiply_bf16<4, 1>(args);
+  if (args.input.tokens == 2) return multiply_bf16<2, 2>(args);
+  multiply_bf16<2, 3>(args);
 }
 
 }  // namespace
 
 void multiply_few_words(const MatmulArgs& args) {
-  const bool mxfp4 = args.weights->format == WeightFormat::kMxfp4;
-  if (args.input.tokens == 1) return mxfp4 ? multiply_mxfp4<4, 1>(args) : multiply_bf16<4, 1>(args);
-  if (args.input.tokens == 2) return mxfp4 ? multiply_mxfp4<2, 2>(args) : multiply_bf16<2, 2>(args);
-  multiply_bf16<2, 3>(args);
+  switch (args.weights->format) {
+    case WeightFormat::kBf16:
+      return multiply_bf16(args);
+    case WeightFormat::kMxfp4:
+      return multiply_coded<Mxfp4Code>(args);
+    case WeightFormat::kNvfp4:
+      return multiply_coded<Nvfp4Code>(args);
+    case WeightFormat::kFp8:
+      return multiply_coded<Fp8Code>(args);
+    case WeightFormat::kFloat32:
+      break;
+  }
 }
 
 }  // namespace rota::avx2

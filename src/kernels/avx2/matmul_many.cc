@@ -99,23 +99,27 @@ struct TileSums {
   }
 };
 
+template <class CodeOf>
 struct WordTile : TileShape {
+  using Code = CodeOf;
   // A pass over the even floats, then one over the odd ones, each with sums of its own.
   struct Acc {
     __m256 even, odd;
   };
   static constexpr int64_t kStep = 16;
-  static constexpr int64_t kDecodeStep = 32;
   static constexpr int64_t kElementBytes = 2;
 
-  static void decode_mxfp4(const uint8_t* codes, const uint8_t* scales, int64_t blocks,
-                           std::byte* words) {
+  static void decode(const uint8_t* codes, const uint8_t* scales, std::byte* words) {
     auto* to = reinterpret_cast<__m256i*>(words);
-    for (int64_t b = 0; b < blocks; ++b, codes += 16, to += 2) {
-      const TwoWords block = avx2::decode_mxfp4(codes, scales[b]);
-      _mm256_store_si256(to, block.words[0]);
-      _mm256_store_si256(to + 1, block.words[1]);
-    }
+    const TwoWords block = decode_block(Code{}, codes, scales);
+    _mm256_store_si256(to, block.words[0]);
+    _mm256_store_si256(to + 1, block.words[1]);
+  }
+
+  static void fold(const Acc& sum, float factor, Acc& into, bool fresh) {
+    const __m256 f = _mm256_set1_ps(factor), zero = _mm256_setzero_ps();
+    into = {_mm256_fmadd_ps(sum.even, f, fresh ? zero : into.even),
+            _mm256_fmadd_ps(sum.odd, f, fresh ? zero : into.odd)};
   }
 
   template <int kGroup>
@@ -156,9 +160,9 @@ __m256 load_floats(const std::byte* from) {
 }
 
 struct FloatTile : TileShape {
+  using Code = Plain;
   using Acc = __m256;
   static constexpr int64_t kStep = 8;
-  static constexpr int64_t kDecodeStep = kStep;
   static constexpr int64_t kElementBytes = 4;
 
   template <int kGroup>
@@ -184,11 +188,27 @@ struct FloatTile : TileShape {
 
 }  // namespace
 
+// FP8's driver needs the most: totals beside its sums.
 Bytes many_scratch_bytes() {
-  return {std::max(MatmulDriver<WordTile>::kScratchBytes, MatmulDriver<FloatTile>::kScratchBytes)};
+  return {std::max(MatmulDriver<WordTile<Fp8Code>>::kScratchBytes,
+                   MatmulDriver<FloatTile>::kScratchBytes)};
 }
 
-void multiply_many_words(const MatmulArgs& args) { MatmulDriver<WordTile>(args).run(); }
+void multiply_many_words(const MatmulArgs& args) {
+  switch (args.weights->format) {
+    case WeightFormat::kBf16:
+      return MatmulDriver<WordTile<Plain>>(args).run();
+    case WeightFormat::kMxfp4:
+      return MatmulDriver<WordTile<Mxfp4Code>>(args).run();
+    case WeightFormat::kNvfp4:
+      return MatmulDriver<WordTile<Nvfp4Code>>(args).run();
+    case WeightFormat::kFp8:
+      return MatmulDriver<WordTile<Fp8Code>>(args).run();
+    case WeightFormat::kFloat32:
+      break;
+  }
+}
+
 void multiply_many_floats(const MatmulArgs& args) { MatmulDriver<FloatTile>(args).run(); }
 
 }  // namespace rota::avx2

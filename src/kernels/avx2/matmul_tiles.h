@@ -1,8 +1,9 @@
 // The parts of the AVX2 matmul. Inputs are float32 for both compute types (rounded for kBf16 when
 // prepared), in the order of InputKind. An element of the result, for one token and for many alike:
 //
-//   BF16, MXFP4  two sums of 8 lanes over K, of the even and the odd floats of words.h, added to each
-//                other, reduced as words.h says, plus the bias
+//   words        (BF16 and coded formats) two sums of 8 lanes over K, of the even and the odd floats of
+//                words.h, added to each other, reduced as words.h says, plus the bias. FP8 under factors
+//                that change along K: such sums over each kFoldColumns, times the factor, added up
 //   float32      one sum of 8 lanes over K, reduced, plus the bias
 //   kInOut       one sum over K, product by product, plus the bias
 #pragma once
@@ -12,21 +13,21 @@
 namespace rota::avx2 {
 
 enum InputKind : int {
-  kInOrder = 0,     // float32 weights, and BF16 weights of order kInOut
-  kBf16Words = 1,   // 16 elements: even ones, then odd ones
-  kMxfp4Words = 2,  // 32 elements in the order of words.h
+  kInOrder = 0,    // float32 weights, and BF16 weights of order kInOut
+  kBf16Words = 1,  // BF16, FP8; 16 elements: even ones, then odd ones
+  kE2m1Words = 2,  // MXFP4, NVFP4; 32 elements in the order of words.h
 };
 
 // Elements to which every kind's input is filled up with zeros.
 inline constexpr int64_t kInputStep = 32;
 
-// BF16 and MXFP4 of order kOutIn, one to so many tokens.
+// Words of order kOutIn, one to so many tokens.
 inline constexpr int64_t kFewTokensBf16 = 3;
-inline constexpr int64_t kFewTokensMxfp4 = 2;
+inline constexpr int64_t kFewTokensCoded = 2;
 void multiply_few_words(const MatmulArgs& args);
 
 // Any number of tokens, order kOutIn.
-void multiply_many_words(const MatmulArgs& args);  // BF16, MXFP4
+void multiply_many_words(const MatmulArgs& args);
 void multiply_many_floats(const MatmulArgs& args);
 
 // Any number of tokens, BF16 of order kInOut.

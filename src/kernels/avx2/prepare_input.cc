@@ -38,7 +38,7 @@ void order_bf16_words(const float* from, float* to) {
   }
 }
 
-void order_mxfp4_words(const float* from, float* to) {
+void order_e2m1_words(const float* from, float* to) {
   for (int i = 0; i < kInputStep; i += 16) {
     __m128 column[4];  // k = 0 4 8 12, 1 5 9 13, 2 6 10 14, 3 7 11 15
     for (int r = 0; r < 4; ++r) column[r] = _mm_loadu_ps(from + i + r * 4);
@@ -48,7 +48,7 @@ void order_mxfp4_words(const float* from, float* to) {
 }
 
 void order(int kind, const float* from, float* to) {
-  if (kind == kMxfp4Words) return order_mxfp4_words(from, to);
+  if (kind == kE2m1Words) return order_e2m1_words(from, to);
   if (kind == kBf16Words) return order_bf16_words(from, to);
   order_in_order(from, to);
 }
@@ -71,8 +71,10 @@ void prepare_row(const float* from, int64_t count, int64_t padded, int kind, Com
 
 InputLayout input_layout(const WeightMatrix& weights, Compute) {
   int kind = kInOrder;
-  if (weights.format == WeightFormat::kMxfp4) kind = kMxfp4Words;
-  if (weights.format == WeightFormat::kBf16 && weights.order == WeightOrder::kOutIn) {
+  const bool in_out = weights.order == WeightOrder::kInOut;
+  if (is_e2m1(weights.format)) {
+    kind = kE2m1Words;
+  } else if (weights.format != WeightFormat::kFloat32 && !in_out) {
     kind = kBf16Words;
   }
   // An odd number of cache lines, so that the same element of many tokens does not fall into the

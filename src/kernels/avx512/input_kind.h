@@ -9,9 +9,9 @@ namespace rota::ROTA_AVX512 {
 enum InputKind : int {
   kFloatsInOrder = 0,  // float32 weights, and BF16 weights of order kInOut
   kFloatsBf16 = 1,     // 32 elements: even ones, then odd ones
-  kFloatsMxfp4 = 2,    // 32 elements in the order of words.h: even words, then odd ones
-  kWordsInOrder = 3,   // BF16 values, for BF16 weights of either order
-  kWordsMxfp4 = 4,     // BF16 values in the order of words.h
+  kFloatsE2m1 = 2,     // 32 elements in the order of words.h: even words, then odd ones
+  kWordsInOrder = 3,   // BF16 values, for BF16 weights of either order and FP8
+  kWordsE2m1 = 4,      // BF16 values in the order of words.h
 };
 
 // Elements to which every kind's input is filled up with zeros.

@@ -14,9 +14,9 @@ namespace rota::ROTA_AVX512 {
 namespace {
 
 struct FloatTile : TileShape {
+  using Code = Plain;
   static constexpr int kTokens = 4;
   static constexpr int64_t kStep = 16;
-  static constexpr int64_t kDecodeStep = kStep;
   static constexpr int64_t kElementBytes = 4;
   static constexpr int64_t kInputBytes = 4;
   static constexpr int64_t kRowBlock = 24;
@@ -47,8 +47,10 @@ struct FloatTile : TileShape {
 
 InputLayout input_layout(const WeightMatrix& weights, Compute) {
   InputKind kind = kFloatsInOrder;
-  if (weights.format == WeightFormat::kMxfp4) kind = kFloatsMxfp4;
-  if (weights.format == WeightFormat::kBf16 && weights.order == WeightOrder::kOutIn) {
+  const bool in_out = weights.order == WeightOrder::kInOut;
+  if (is_e2m1(weights.format)) {
+    kind = kFloatsE2m1;
+  } else if (weights.format != WeightFormat::kFloat32 && !in_out) {
     kind = kFloatsBf16;
   }
   return layout_of(kind, weights.in);
@@ -59,8 +61,8 @@ int64_t column_granularity(const WeightMatrix& weights) {
 }
 
 Bytes matmul_scratch_bytes(Extent) {
-  return {std::max({MatmulDriver<WordTile<FloatDot>>::kScratchBytes,
-                    MatmulDriver<FloatTile>::kScratchBytes, kInOutScratchBytes})};
+  return {std::max(
+      {kWordScratchBytes<FloatDot>, MatmulDriver<FloatTile>::kScratchBytes, kInOutScratchBytes})};
 }
 
 void matmul(const MatmulArgs& args) {

@@ -18,8 +18,7 @@ bool uses_dot(const WeightMatrix& weights, Compute compute) {
 
 InputLayout input_layout_bf16(const WeightMatrix& weights, Compute compute) {
   if (!uses_dot(weights, compute)) return input_layout(weights, compute);
-  return layout_of(weights.format == WeightFormat::kMxfp4 ? kWordsMxfp4 : kWordsInOrder,
-                   weights.in);
+  return layout_of(is_e2m1(weights.format) ? kWordsE2m1 : kWordsInOrder, weights.in);
 }
 
 void matmul_bf16(const MatmulArgs& args) {

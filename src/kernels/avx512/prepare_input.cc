@@ -34,7 +34,7 @@ Halves even_and_odd(const float* from) {
 
 // 32 floats to what meets the even words of a decoded block, 8 d + j in lane j at place d, and the
 // odd words, 4 further.
-Halves mxfp4_order(const float* from) {
+Halves e2m1_order(const float* from) {
   const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + 16);
   const __m512i even = _mm512_set_epi32(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0);
   const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(4));
@@ -53,8 +53,8 @@ void order(int kind, const float* from, std::byte* to) {
     _mm512_store_si512(to + 64, _mm512_loadu_si512(from + 16));
     return;
   }
-  const bool mxfp4 = kind == kFloatsMxfp4 || kind == kWordsMxfp4;
-  const Halves halves = mxfp4 ? mxfp4_order(from) : even_and_odd(from);
+  const bool e2m1 = kind == kFloatsE2m1 || kind == kWordsE2m1;
+  const Halves halves = e2m1 ? e2m1_order(from) : even_and_odd(from);
   if (kind >= kWordsInOrder) {
     _mm512_store_si512(to, to_words(halves));
   } else {

@@ -8,7 +8,9 @@
 
 #include "base/check.h"
 #include "kernels/ref/ref_kernels.h"
+#include "quant/fp8.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota::ref {
 namespace {
@@ -35,11 +37,36 @@ void decode_mxfp4_row(const WeightMatrix& weights, int64_t n, float* row) {
   }
 }
 
+// Without the matrix's own factor.
+void decode_nvfp4_row(const WeightMatrix& weights, int64_t n, float* row) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(row_of(weights, n));
+  const uint8_t* scales = weights.scales + n * weights.scale_stride.count;
+  const int64_t blocks = (weights.in.logical() + kNvfp4BlockElements - 1) / kNvfp4BlockElements;
+  for (int64_t b = 0; b < blocks; ++b) {
+    decode_nvfp4_block(std::span<const uint8_t, 8>(codes + b * kNvfp4BlockBytes.count, 8),
+                       scales[b], std::span<float, 16>(row + b * kNvfp4BlockElements, 16));
+  }
+}
+
+// With the factors that change along K, if there are such.
+void decode_fp8_row(const WeightMatrix& weights, int64_t n, float* row) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(row_of(weights, n));
+  const BlockScales& factors = weights.factors;
+  for (int64_t k = 0; k < weights.in.logical(); ++k) {
+    row[k] = e4m3_to_float(codes[k]);
+    if (weights.folds()) row[k] *= factors.row(n)[k / factors.columns];
+  }
+}
+
 // row [K] = the weights of output n, as float32.
 void decode_row(const WeightMatrix& weights, int64_t n, float* row) {
   const int64_t count = weights.in.logical();
   if (weights.format == WeightFormat::kMxfp4) {
     decode_mxfp4_row(weights, n, row);
+  } else if (weights.format == WeightFormat::kNvfp4) {
+    decode_nvfp4_row(weights, n, row);
+  } else if (weights.format == WeightFormat::kFp8) {
+    decode_fp8_row(weights, n, row);
   } else if (weights.format == WeightFormat::kFloat32) {
     std::memcpy(row, row_of(weights, n), static_cast<size_t>(count) * sizeof(float));
   } else if (weights.order == WeightOrder::kOutIn) {
@@ -98,11 +125,10 @@ void matmul(const MatmulArgs& args) {
   auto* row = reinterpret_cast<float*>(args.scratch.data());
   for (int64_t n = args.first_column; n < args.end_column; ++n) {
     decode_row(weights, n, row);
-    const float bias = weights.bias != nullptr ? to_float(weights.bias[n]) : 0.0f;
     for (int64_t t = 0; t < args.input.tokens; ++t) {
       const std::byte* x = args.input.data + t * args.input.layout.token_stride.count;
-      args.out[t * args.out_stride + n] =
-          dot(row, reinterpret_cast<const float*>(x), weights.in.logical()) + bias;
+      const float sum = dot(row, reinterpret_cast<const float*>(x), weights.in.logical());
+      args.out[t * args.out_stride + n] = weights.finish(n, sum);
     }
   }
 }

@@ -5,10 +5,14 @@
 //   std::vector<float> out = multiply(kernels, weights.view(), x, tokens, Compute::kBf16);
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/testing/harness.h"
+#include "quant/fp8.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota::testing {
 
@@ -18,6 +22,9 @@ struct CaseShape {
   Extent out{1};
   Extent in{1};
   bool bias = true;
+  // FP8, NVFP4: outputs and inputs of a block under one factor; 0: all.
+  int64_t factor_rows = 0;
+  int64_t factor_columns = 0;
 };
 
 class WeightCase {
@@ -26,25 +33,37 @@ class WeightCase {
     dense_.assign(size(shape.out.logical() * shape.in.logical()), 0.0f);
     bias_ = random_.bf16(shape.out.logical());
     bias_.resize(size(shape.out.padded()));
-    if (shape.format == WeightFormat::kMxfp4) {
-      make_mxfp4();
-    } else {
-      make_plain();
+    switch (shape.format) {
+      case WeightFormat::kMxfp4:
+      case WeightFormat::kNvfp4:
+        make_e2m1();
+        break;
+      case WeightFormat::kFp8:
+        make_fp8();
+        break;
+      case WeightFormat::kBf16:
+      case WeightFormat::kFloat32:
+        make_plain();
+        break;
     }
+    if (has_factors()) make_factors();
   }
 
   WeightMatrix view() const {
     const bool in_out = shape_.order == WeightOrder::kInOut;
     const int64_t row = (in_out ? shape_.out : shape_.in).padded();
-    const bool mxfp4 = shape_.format == WeightFormat::kMxfp4;
     return {.format = shape_.format,
             .order = shape_.order,
             .out = shape_.out,
             .in = shape_.in,
             .data = data_->data(),
-            .row_stride = {mxfp4 ? row / 2 : row * element_bytes()},
-            .scales = mxfp4 ? scales_->data() : nullptr,
-            .scale_stride = {mxfp4 ? row / kMxfp4BlockElements : 0},
+            .row_stride = {row * element_bits() / 8},
+            .scales = is_e2m1(shape_.format) ? scales_->data() : nullptr,
+            .scale_stride = {is_e2m1(shape_.format) ? row / block() : 0},
+            .factors = {.data = has_factors() ? factors_->data() : nullptr,
+                        .stride = parts(shape_.in.logical(), factor_columns()),
+                        .rows = factor_rows(),
+                        .columns = factor_columns()},
             .bias = shape_.bias ? bias_.data() : nullptr};
   }
 
@@ -57,7 +76,22 @@ class WeightCase {
 
  private:
   static size_t size(int64_t count) { return static_cast<size_t>(count); }
-  int64_t element_bytes() const { return shape_.format == WeightFormat::kFloat32 ? 4 : 2; }
+  static int64_t parts(int64_t count, int64_t each) { return (count + each - 1) / each; }
+  int64_t element_bits() const {
+    if (is_e2m1(shape_.format)) return 4;
+    if (shape_.format == WeightFormat::kFp8) return 8;
+    return shape_.format == WeightFormat::kFloat32 ? 32 : 16;
+  }
+  int64_t element_bytes() const { return element_bits() / 8; }
+  bool is_nvfp4() const { return shape_.format == WeightFormat::kNvfp4; }
+  int64_t block() const { return is_nvfp4() ? kNvfp4BlockElements : kMxfp4BlockElements; }
+  bool has_factors() const { return is_nvfp4() || shape_.format == WeightFormat::kFp8; }
+  int64_t factor_rows() const {
+    return shape_.factor_rows > 0 ? shape_.factor_rows : shape_.out.padded();
+  }
+  int64_t factor_columns() const {
+    return shape_.factor_columns > 0 ? shape_.factor_columns : shape_.in.logical();
+  }
 
   void make_plain() {
     const bool in_out = shape_.order == WeightOrder::kInOut;
@@ -83,11 +117,11 @@ class WeightCase {
     }
   }
 
-  void make_mxfp4() {
-    const int64_t blocks = shape_.in.padded() / kMxfp4BlockElements;
-    data_ = std::make_unique<Guarded<std::byte>>(size(shape_.out.padded() * blocks * 16));
+  void make_e2m1() {
+    const int64_t blocks = shape_.in.padded() / block();
+    data_ = std::make_unique<Guarded<std::byte>>(size(shape_.out.padded() * blocks * block() / 2));
     scales_ = std::make_unique<Guarded<uint8_t>>(size(shape_.out.padded() * blocks));
-    std::fill_n(scales_->data(), shape_.out.padded() * blocks, uint8_t{127});
+    std::fill_n(scales_->data(), shape_.out.padded() * blocks, is_nvfp4() ? kE4m3One : kE8m0One);
     for (int64_t n = 0; n < shape_.out.logical(); ++n) {
       for (int64_t b = 0; b < blocks; ++b) make_block(n, b, n * blocks + b);
     }
@@ -95,22 +129,59 @@ class WeightCase {
   // Elements beyond the logical width are code 0. Padding draws no random numbers, so that a padded
   // matrix is the unpadded one of the same seed.
   void make_block(int64_t n, int64_t b, int64_t place) {
-    if (b * kMxfp4BlockElements >= shape_.in.logical()) return;
-    const auto scale = static_cast<uint8_t>(random_.integer(118, 132));
+    if (b * block() >= shape_.in.logical()) return;
+    // E4M3: subnormals, both signs.
+    const auto scale = static_cast<uint8_t>(is_nvfp4() ? random_.integer(0, 70) | n % 2 << 7
+                                                       : random_.integer(118, 132));
+    const float factor = is_nvfp4() ? e4m3_to_float(scale) : e8m0_to_float(scale);
     scales_->data()[place] = scale;
-    for (int64_t i = 0; i < kMxfp4BlockElements; ++i) {
-      const int64_t k = b * kMxfp4BlockElements + i;
+    for (int64_t i = 0; i < block(); ++i) {
+      const int64_t k = b * block() + i;
       if (k >= shape_.in.logical()) return;
       const auto code = static_cast<uint8_t>(random_.integer(0, 15));
-      codes()[place * 16 + i / 2] |= static_cast<uint8_t>(code << (i % 2 * 4));
-      dense_[size(n * shape_.in.logical() + k)] = kE2m1Values[code] * e8m0_to_float(scale);
+      codes()[place * block() / 2 + i / 2] |= static_cast<uint8_t>(code << (i % 2 * 4));
+      dense_[size(n * shape_.in.logical() + k)] = kE2m1Values[code] * factor;
     }
   }
+
+  void make_fp8() {
+    const int64_t ins = shape_.in.padded();
+    data_ = std::make_unique<Guarded<std::byte>>(size(shape_.out.padded() * ins));
+    for (int64_t n = 0; n < shape_.out.logical(); ++n) {
+      for (int64_t k = 0; k < shape_.in.logical(); ++k) {
+        // Up to 2; subnormals, both signs.
+        const auto code = static_cast<uint8_t>(random_.integer(0, 64) | random_.integer(0, 1) << 7);
+        codes()[n * ins + k] = code;
+        dense_[size(n * shape_.in.logical() + k)] = e4m3_to_float(code);
+      }
+    }
+  }
+
+  // From 1/4 to 4, with all bits of a float.
+  void make_factors() {
+    const int64_t columns = parts(shape_.in.logical(), factor_columns());
+    const std::vector<float> drawn =
+        random_.normal(parts(shape_.out.logical(), factor_rows()) * columns);
+    factors_ = std::make_unique<Guarded<float>>(drawn);
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      factors_->data()[i] = std::exp2(std::clamp(drawn[i], -2.0f, 2.0f));
+    }
+    for (int64_t n = 0; n < shape_.out.logical(); ++n) {
+      for (int64_t k = 0; k < shape_.in.logical(); ++k) {
+        dense_[size(n * shape_.in.logical() + k)] *=
+            factors_->data()[n / factor_rows() * columns + k / factor_columns()];
+      }
+    }
+  }
+
+  static constexpr uint8_t kE8m0One = 127;
+  static constexpr uint8_t kE4m3One = 56;
 
   CaseShape shape_;
   Random random_;
   std::unique_ptr<Guarded<std::byte>> data_;
   std::unique_ptr<Guarded<uint8_t>> scales_;
+  std::unique_ptr<Guarded<float>> factors_;
   std::vector<Bf16> bias_;
   std::vector<float> dense_;  // [N, K], logical
 };
