@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <numeric>
 
 #include "checkpoint/checkpoint_state.h"
@@ -61,8 +63,20 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
   return at != tensors.end() && at->name == name ? &*at : nullptr;
 }
 
+namespace {
+
+int64_t elements(std::span<const int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
 Result<TensorInfo> Checkpoint::require(const TensorSpec& spec) const {
-  return require(spec.name, std::span(&spec.dtype, 1), spec.shape);
+  if (!spec.is_factor) return require(spec.name, std::span(&spec.dtype, 1), spec.shape);
+  constexpr std::array kDtypes = {DType::kF32, DType::kBf16};
+  const TensorInfo* found = find(spec.name);
+  const bool as_many = found != nullptr && elements(found->shape) == elements(spec.shape);
+  return require(spec.name, kDtypes, as_many ? found->shape : spec.shape);
 }
 
 Result<TensorInfo> Checkpoint::require(std::string_view name, std::span<const DType> dtypes,

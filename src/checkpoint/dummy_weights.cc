@@ -127,7 +127,10 @@ DummyFill::DummyFill(const TensorSpec& spec, uint64_t seed)
     : dtype_(spec.dtype), kind_(kind_of(spec)), key_(key_of(spec.name, seed)) {
   const bool vector = spec.shape.size() <= 1;
   const bool norm = vector && spec.name.find("norm") != std::string::npos;
-  if (norm) {
+  if (spec.is_factor) {  // about 2^-6, above codes of about one
+    mean_ = 1.0f / 64;
+    deviation_ = mean_ / 10;
+  } else if (norm) {
     mean_ = 1;
     deviation_ = 0.1f;
   } else if (vector || spec.name.ends_with("bias")) {

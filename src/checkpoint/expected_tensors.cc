@@ -1,8 +1,12 @@
 #include "checkpoint/expected_tensors.h"
 
 #include <algorithm>
+#include <array>
+#include <unordered_set>
 
 #include "base/log.h"
+#include "checkpoint/expert_modules.h"
+#include "checkpoint/linear.h"
 #include "quant/mxfp4.h"
 
 namespace rota {
@@ -24,15 +28,15 @@ class SpecList {
           add_gpt_oss_moe(prefix + "mlp.");
           break;
         case Architecture::kMixtral:
-          add_separate_experts(prefix + "block_sparse_moe.", {"w1", "w2", "w3"});
+          add_separate_experts(layer, prefix + "block_sparse_moe.gate");
           break;
         case Architecture::kQwen3Moe:
-          add_separate_experts(prefix + "mlp.", {"gate_proj", "down_proj", "up_proj"});
+          add_separate_experts(layer, prefix + "mlp.gate");
           break;
       }
     }
     add("model.norm.weight", {c_.hidden});
-    if (!c_.tie_word_embeddings) add("lm_head.weight", {c_.vocab, c_.hidden});
+    if (!c_.tie_word_embeddings) add_linear("lm_head", c_.vocab, c_.hidden, false);
     return std::move(specs_);
   }
 
@@ -59,12 +63,20 @@ class SpecList {
   }
 
   void add_linear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
-    add(name + ".weight", {outputs, inputs});
+    add_linear(name, c_.quant.format_of(name), outputs, inputs);
     if (bias) add(name + ".bias", {outputs});
+  }
+  void add_linear(const std::string& name, const LinearFormat& format, int64_t outputs,
+                  int64_t inputs) {
+    for (TensorSpec& spec :
+         linear_specs({.module = name, .format = format, .out = outputs, .in = inputs})) {
+      specs_.push_back(std::move(spec));
+    }
   }
 
   void add_gpt_oss_moe(const std::string& prefix) {
-    add_linear(prefix + "router", c_.experts, c_.hidden, c_.router_bias);
+    add(prefix + "router.weight", {c_.experts, c_.hidden});
+    if (c_.router_bias) add(prefix + "router.bias", {c_.experts});
     add_stacked(prefix + "experts.gate_up_proj", 2 * c_.intermediate, c_.hidden);
     add_stacked(prefix + "experts.down_proj", c_.hidden, c_.intermediate);
   }
@@ -80,18 +92,16 @@ class SpecList {
     if (c_.expert_bias) add(name + "_bias", {c_.experts, outputs});
   }
 
-  struct ExpertNames {
-    std::string_view gate, down, up;
-  };
-  void add_separate_experts(const std::string& prefix, const ExpertNames& names) {
-    add(prefix + "gate.weight", {c_.experts, c_.hidden});
+  void add_separate_experts(int64_t layer, const std::string& router) {
+    add(router + ".weight", {c_.experts, c_.hidden});
     for (int64_t expert = 0; expert < c_.experts; ++expert) {
-      const auto name = [&](std::string_view matrix) {
-        return fmt::format("{}experts.{}.{}.weight", prefix, expert, matrix);
+      const ExpertModules names = expert_modules(c_.architecture, layer, std::to_string(expert));
+      const auto add_in = [&](const std::string& name) {
+        if (!name.empty()) add_linear(name, c_.expert_format, c_.intermediate, c_.hidden);
       };
-      add(name(names.gate), {c_.intermediate, c_.hidden});
-      add(name(names.down), {c_.hidden, c_.intermediate});
-      add(name(names.up), {c_.intermediate, c_.hidden});
+      add_in(names.gate);
+      add_linear(names.down, c_.expert_format, c_.hidden, c_.intermediate);
+      add_in(names.up);
     }
   }
 
@@ -122,6 +132,43 @@ Status check_expert_format(const ModelConfig& config, const Checkpoint& checkpoi
   return {};
 }
 
+// Tensors that this engine has no use for, and knows why: draft layers, factors of quantised
+// activations and of a quantised KV cache (both are kept in higher precision here), a rope table.
+bool is_known_and_unused(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kEndings = {
+      ".input_scale",  ".input_activation_scale", ".k_scale", ".v_scale", ".kv_scale",
+      ".output_scale", ".rotary_emb.inv_freq"};
+  return name.starts_with("mtp.") ||
+         std::any_of(kEndings.begin(), kEndings.end(),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+// A tensor that nothing reads means that the model is not the one that we take it for.
+Status check_unused(std::span<const TensorSpec> specs, const Checkpoint& checkpoint,
+                    const ModelConfig& config) {
+  std::unordered_set<std::string_view> used;
+  for (const TensorSpec& spec : specs) used.insert(spec.name);
+  int64_t known = 0, unknown = 0;
+  const TensorInfo* first = nullptr;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (used.contains(tensor.name)) continue;
+    const bool fine = is_known_and_unused(tensor.name);
+    (fine ? known : unknown)++;
+    if (!fine && first == nullptr) first = &tensor;
+  }
+  if (first != nullptr) {
+    return invalid_argument(
+        "{}: tensor {} {} has no place in {} as config.json describes it (the first of {} such "
+        "tensors); config.json and the weights do not belong together",
+        first->file, first->name, describe(first->dtype, first->shape),
+        to_string(config.architecture), unknown);
+  }
+  if (known > 0)
+    log::info("{} tensors of the weights are not needed (scales of activations, draft layers)",
+              known);
+  return {};
+}
+
 }  // namespace
 
 std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
@@ -141,11 +188,7 @@ Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {
     return error(found.status().code(), "{} (the first of {} missing tensors)",
                  found.status().message(), missing);
   }
-  if (const size_t extra = checkpoint.tensors().size() - specs.size(); extra > 0) {
-    log::info("{} tensors of the weights are not used by {}", extra,
-              to_string(config.architecture));
-  }
-  return {};
+  return check_unused(specs, checkpoint, config);
 }
 
 }  // namespace rota

@@ -17,8 +17,8 @@ namespace rota {
 // no lm_head.
 std::vector<TensorSpec> expected_tensors(const ModelConfig& config);
 
-// Every expected tensor is there with its dtype and shape; tensors beyond those are logged and
-// left. A checkpoint in the other format than config.json says (MXFP4 or not) is an error that says
+// Every expected tensor is there with its dtype and shape, and every tensor is expected, but for
+// those of which we know why they are not needed. A checkpoint in the other format than config.json says (MXFP4 or not) is an error that says
 // so.
 Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
 

@@ -89,7 +89,32 @@ TEST(CheckTensors, ExtraTensorsAreTolerated) {
   const ModelConfig config = config_of("gptoss-bf16-h160");
   auto specs = expected_tensors(config);
   specs.push_back({"mtp.extra", DType::kF32, {3}});
+  specs.push_back({"model.layers.0.self_attn.k_proj.input_scale", DType::kF32, {}});
   EXPECT_EQ(fault(config, specs), "");
+}
+
+TEST(CheckTensors, ATensorWithoutAPlaceIsNamed) {
+  const ModelConfig config = config_of("gptoss-bf16-h160");
+  auto specs = expected_tensors(config);
+  specs.push_back({"model.layers.0.mlp.shared_expert.up_proj.weight", DType::kBf16, {3, 2}});
+  EXPECT_THAT(fault(config, specs),
+              HasSubstr("tensor model.layers.0.mlp.shared_expert.up_proj.weight BF16 [3, 2] has no "
+                        "place in gpt_oss as config.json describes it"));
+}
+
+TEST(CheckTensors, FactorsMayBeOfEitherTypeAndOfAnyShape) {
+  const ModelConfig config = config_of("mixtral-fp8-h80");
+  auto specs = expected_tensors(config);
+  for (TensorSpec& spec : specs) {
+    if (!spec.is_factor) continue;
+    spec.dtype = DType::kBf16;
+    spec.shape = {1, 1};
+  }
+  EXPECT_EQ(fault(config, specs), "");
+  const auto factor = std::find_if(specs.begin(), specs.end(),
+                                   [](const TensorSpec& spec) { return spec.is_factor; });
+  factor->shape = {2};
+  EXPECT_THAT(fault(config, specs), HasSubstr(factor->name + " is BF16 [2], expected F32 []"));
 }
 
 TEST(CheckTensors, MissingTensorsAreCounted) {

@@ -248,7 +248,7 @@ Result<ModelConfig> parse_model_config(const json& document, std::string_view so
   }
   ROTA_RETURN_IF_ERROR(f.status());
   ROTA_ASSIGN_OR_RETURN(config.quant, parse_quantization_config(document, source));
-  ROTA_RETURN_IF_ERROR(check_quantization(config, source));
+  ROTA_RETURN_IF_ERROR(resolve_quantization(config, source));
   return config;
 }
 
@@ -268,7 +268,11 @@ Result<ModelConfig> read_model_config(const std::string& model_dir, const Config
   ROTA_ASSIGN_OR_RETURN(json document, read_json_file(path));
   ROTA_ASSIGN_OR_RETURN(document, apply_overrides(std::move(document), options.hf_overrides));
   ROTA_ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(document, path));
-  ROTA_RETURN_IF_ERROR(check_hf_quant_config(model_dir));
+  ROTA_ASSIGN_OR_RETURN(std::optional<QuantConfig> quant, read_hf_quant_config(model_dir));
+  if (quant) {
+    config.quant = std::move(*quant);
+    ROTA_RETURN_IF_ERROR(resolve_quantization(config, path));
+  }
   return config;
 }
 

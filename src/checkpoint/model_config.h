@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoint/linear_format.h"
 #include "tensor/dtype.h"
 
 namespace rota {
@@ -47,12 +50,17 @@ enum class Activation {
                    // gate)
 };
 
-enum class QuantMethod { kNone, kMxfp4 };
+enum class QuantMethod { kNone, kMxfp4, kFp8, kCompressedTensors, kModelOpt };
 std::string_view to_string(QuantMethod method);
 
 struct QuantConfig {
   QuantMethod method = QuantMethod::kNone;
-  std::vector<std::string> modules_to_not_convert;
+  LinearFormat linear;                              // of every linear layer but those:
+  std::vector<std::string> modules_to_not_convert;  // patterns
+  // Where the file names each quantised layer; all others are plain then.
+  std::map<std::string, LinearFormat, std::less<>> by_module;
+
+  LinearFormat format_of(std::string_view module) const;
 };
 
 struct ModelConfig {
@@ -85,6 +93,7 @@ struct ModelConfig {
   bool expert_bias = false;  // gate_up and down
   bool router_bias = false;
   QuantConfig quant;
+  LinearFormat expert_format;  // of the routed experts, resolved from `quant`
 
   std::vector<int32_t> eos_token_ids;  // may be empty: generation_config.json may name them
   std::optional<int32_t> bos_token_id;

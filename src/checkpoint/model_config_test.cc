@@ -294,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"TieText", R"({"tie_word_embeddings": "no"})",
             "tie_word_embeddings is \"no\", expected true or false"},
         Lie{"QuantisationUnknown", R"({"quantization_config": {"quant_method": "gptq"}})",
-            "quantization_config: quant_method is 'gptq', which is not served yet"},
+            "quantization_config: quant_method is 'gptq', which is not served; expected mxfp4, "
+            "fp8"},
         Lie{"QuantisationText", R"({"quantization_config": "mxfp4"})",
             "quantization_config is \"mxfp4\", expected a JSON object"},
         Lie{"QuantisedWidth", R"({"intermediate_size": 90})",
@@ -380,19 +381,98 @@ TEST_F(ConfigFiles, OverridesReachTheFile) {
   EXPECT_EQ(c->swiglu_limit, 1000);
 }
 
-TEST_F(ConfigFiles, ModelOptFormatsAreRefusedByName) {
+TEST_F(ConfigFiles, ModelOptsOwnFileDecides) {
+  testing::write_file(
+      folder_ / "config.json",
+      apply_overrides(mixtral(), R"({"hidden_size": 96, "intermediate_size": 96})")->dump());
+  const auto quantised = [&](const std::string& text) {
+    testing::write_file(folder_ / "hf_quant_config.json", text);
+    return read_model_config(folder_.path());
+  };
+  const auto nvfp4 = quantised(R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16,
+                                   "exclude_modules": ["lm_head", "model.layers.*.self_attn.q_proj"]}})");
+  ASSERT_TRUE(nvfp4.ok()) << nvfp4.status().message();
+  EXPECT_EQ(nvfp4->quant.method, QuantMethod::kModelOpt);
+  EXPECT_EQ(nvfp4->expert_format.code, LinearCode::kNvfp4);
+  EXPECT_EQ(nvfp4->quant.format_of("lm_head").code, LinearCode::kPlain);
+  EXPECT_EQ(nvfp4->quant.format_of("model.layers.1.self_attn.q_proj").code, LinearCode::kPlain);
+  EXPECT_EQ(nvfp4->quant.format_of("model.layers.1.self_attn.k_proj").code, LinearCode::kNvfp4);
+  EXPECT_THAT(
+      status_of(quantised(R"({"quantization": {"quant_algo": "W4A8_AWQ"}})")).message(),
+      HasSubstr("hf_quant_config.json: quantization: quant_algo is 'W4A8_AWQ', which is not "
+                "served; expected FP8, NVFP4 or MIXED_PRECISION"));
+  EXPECT_THAT(status_of(quantised(R"({"quantization": {"quant_algo": "NVFP4", "group_size": 32}})"))
+                  .message(),
+              HasSubstr("group_size is 32, expected 16"));
+  EXPECT_TRUE(quantised(R"({"quantization": {"quant_algo": null}})").ok());
+  EXPECT_FALSE(quantised("[").ok());
+}
+
+TEST_F(ConfigFiles, MixedPrecisionNamesEachLayer) {
   testing::write_file(folder_ / "config.json", mixtral().dump());
-  testing::write_file(folder_ / "hf_quant_config.json",
-                      R"({"producer": {}, "quantization": {"quant_algo": "NVFP4"}})");
-  const Status status = status_of(read_model_config(folder_.path()));
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(status.message(), HasSubstr("hf_quant_config.json: quant_algo is 'NVFP4' "
-                                          "(ModelOpt), which is not served yet"));
-  testing::write_file(folder_ / "hf_quant_config.json",
-                      R"({"quantization": {"quant_algo": null}})");
-  EXPECT_TRUE(read_model_config(folder_.path()).ok());
-  testing::write_file(folder_ / "hf_quant_config.json", "[");
-  EXPECT_FALSE(read_model_config(folder_.path()).ok());
+  const auto mixed = [&](const std::string& layers) {
+    testing::write_file(
+        folder_ / "hf_quant_config.json",
+        R"({"quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": )" + layers +
+            "}}");
+    return read_model_config(folder_.path());
+  };
+  const auto config = mixed(R"({"model.layers.0.self_attn.o_proj": {"quant_algo": "FP8"}})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->quant.format_of("model.layers.0.self_attn.o_proj").code, LinearCode::kFp8);
+  EXPECT_EQ(config->quant.format_of("model.layers.0.self_attn.q_proj").code, LinearCode::kPlain);
+  EXPECT_EQ(config->expert_format.code, LinearCode::kPlain);
+  EXPECT_THAT(
+      status_of(mixed(R"({"model.layers.0.block_sparse_moe.experts.1.w2": {"quant_algo": "FP8"}})"))
+          .message(),
+      HasSubstr("routed experts of two formats in one model are not served"));
+  EXPECT_THAT(status_of(mixed(R"({"x": {"quant_algo": "INT4"}})")).message(),
+              HasSubstr("quantized_layers.x: quant_algo is 'INT4'"));
+}
+
+TEST(QuantisationConfig, Fp8InBlocksOrWhole) {
+  const auto fp8 = [](const char* rest) {
+    return parse_model_config(
+        *apply_overrides(
+            qwen3(),
+            fmt::format(R"({{"quantization_config": {{"quant_method": "fp8"{}}}}})", rest)),
+        "config.json");
+  };
+  const auto blocks = fp8(R"(, "weight_block_size": [64, 128])");
+  ASSERT_TRUE(blocks.ok()) << blocks.status().message();
+  EXPECT_EQ(
+      blocks->expert_format,
+      (LinearFormat{
+          .code = LinearCode::kFp8, .block_out = 64, .block_in = 128, .named_inverse = true}));
+  EXPECT_EQ(blocks->quant.format_of("lm_head").code, LinearCode::kPlain);
+  EXPECT_EQ(fp8("")->expert_format, LinearFormat{.code = LinearCode::kFp8});
+  EXPECT_THAT(status_of(fp8(R"(, "weight_block_size": [128, 100])")).message(),
+              HasSubstr("weight_block_size is [128,100], expected two sizes, the second a multiple "
+                        "of 128"));
+  EXPECT_THAT(status_of(fp8(R"(, "fmt": "e5m2")")).message(), HasSubstr("fmt is 'e5m2'"));
+}
+
+TEST(QuantisationConfig, CompressedTensorsByStrategy) {
+  const auto with = [](std::string_view weights, std::string_view ignore) {
+    return parse_model_config(*apply_overrides(mixtral(), fmt::format(R"({{"quantization_config": {{
+            "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": [{}],
+            "config_groups": {{"group_0": {{"targets": ["Linear"], "weights": {}}}}}}}}})",
+                                                                      ignore, weights)),
+                              "config.json");
+  };
+  const auto tensor = with(R"({"num_bits": 8, "type": "float", "strategy": "tensor"})",
+                           R"("re:.*self_attn\\.o_proj$")");
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  EXPECT_EQ(tensor->expert_format, LinearFormat{.code = LinearCode::kFp8});
+  EXPECT_EQ(tensor->quant.format_of("model.layers.0.self_attn.o_proj").code, LinearCode::kPlain);
+  EXPECT_EQ(tensor->quant.format_of("model.layers.0.self_attn.q_proj").code, LinearCode::kFp8);
+  const auto channel = with(R"({"num_bits": 8, "type": "float", "strategy": "channel"})", "");
+  EXPECT_EQ(channel->expert_format.block_out, 1);
+  EXPECT_THAT(
+      status_of(with(R"({"num_bits": 8, "type": "int", "strategy": "tensor"})", "")).message(),
+      HasSubstr("is 'int of 8 bits', which is not served"));
+  EXPECT_THAT(status_of(with(R"({"num_bits": 8, "type": "float"})", R"("re:(a|b)+")")).message(),
+              HasSubstr("ignore is 're:(a|b)+'"));
 }
 
 TEST(ModuleMatches, GlobOfWholeModules) {

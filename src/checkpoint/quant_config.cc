@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/expert_modules.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/quant_methods.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota {
 namespace {
@@ -13,13 +16,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kMaxPatterns = 1024;
-constexpr size_t kMaxPatternLength = 128;
-
-Status check_multiple(std::string_view source, std::string_view field, int64_t width) {
-  if (width % kMxfp4BlockElements == 0) return {};
-  return invalid_argument("{}: {} is {}, expected a multiple of {} for mxfp4", source, field, width,
-                          kMxfp4BlockElements);
+Status check_blocks(std::string_view source, std::string_view what, std::string_view field,
+                    int64_t width, int64_t block) {
+  if (width % block == 0) return {};
+  return invalid_argument("{}: {} is {}, expected a multiple of {} for {}", source, field, width,
+                          block, what);
 }
 
 Status check_mxfp4(const ModelConfig& config, std::string_view source) {
@@ -28,8 +29,10 @@ Status check_mxfp4(const ModelConfig& config, std::string_view source) {
                  "{}: quantization_config: mxfp4 is served for gpt_oss, not for {}", source,
                  to_string(config.architecture));
   }
-  ROTA_RETURN_IF_ERROR(check_multiple(source, "hidden_size", config.hidden));
-  ROTA_RETURN_IF_ERROR(check_multiple(source, "intermediate_size", config.intermediate));
+  constexpr int64_t kBlock = kMxfp4BlockElements;
+  ROTA_RETURN_IF_ERROR(check_blocks(source, "mxfp4", "hidden_size", config.hidden, kBlock));
+  ROTA_RETURN_IF_ERROR(
+      check_blocks(source, "mxfp4", "intermediate_size", config.intermediate, kBlock));
   for (const std::string& pattern : config.quant.modules_to_not_convert) {
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const std::string experts = fmt::format("model.layers.{}.mlp.experts", layer);
@@ -43,7 +46,47 @@ Status check_mxfp4(const ModelConfig& config, std::string_view source) {
   return {};
 }
 
+// The one format of all routed experts, which the file names one by one or by patterns.
+Result<LinearFormat> format_of_experts(const ModelConfig& config, std::string_view source) {
+  std::optional<LinearFormat> format;
+  std::string first;
+  const auto check = [&](const std::string& module) -> Status {
+    if (module.empty()) return {};
+    const LinearFormat found = config.quant.format_of(module);
+    if (!format) {
+      format = found;
+      first = module;
+    }
+    if (found == *format) return {};
+    return error(StatusCode::kUnsupported,
+                 "{}: {} and {} are in different formats; routed experts of two formats in one "
+                 "model are not served",
+                 source, first, module);
+  };
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (int64_t expert = 0; expert < config.experts; ++expert) {
+      const ExpertModules modules =
+          expert_modules(config.architecture, layer, std::to_string(expert));
+      ROTA_RETURN_IF_ERROR(check(modules.gate));
+      ROTA_RETURN_IF_ERROR(check(modules.up));
+      ROTA_RETURN_IF_ERROR(check(modules.down));
+    }
+  }
+  return format.value_or(LinearFormat{});
+}
+
 }  // namespace
+
+LinearFormat QuantConfig::format_of(std::string_view module) const {
+  if (!by_module.empty()) {
+    const auto found = by_module.find(module);
+    return found == by_module.end() ? LinearFormat{} : found->second;
+  }
+  for (const std::string& pattern : modules_to_not_convert) {
+    if (module_matches(pattern, module)) return {};
+  }
+  return linear;
+}
 
 std::string_view to_string(QuantMethod method) {
   switch (method) {
@@ -51,6 +94,12 @@ std::string_view to_string(QuantMethod method) {
       return "none";
     case QuantMethod::kMxfp4:
       return "mxfp4";
+    case QuantMethod::kFp8:
+      return "fp8";
+    case QuantMethod::kCompressedTensors:
+      return "compressed-tensors";
+    case QuantMethod::kModelOpt:
+      return "modelopt";
   }
   return "unknown";
 }
@@ -88,47 +137,67 @@ Result<QuantConfig> parse_quantization_config(const json& document, std::string_
   ROTA_RETURN_IF_ERROR(f.status());
   const std::string method = f.text("quant_method");
   ROTA_RETURN_IF_ERROR(f.status());
-  if (method != "mxfp4") {
-    return error(StatusCode::kUnsupported,
-                 "{}: quant_method is '{}', which is not served yet; expected mxfp4", f.path(),
-                 method.substr(0, 60));
-  }
-  quant.method = QuantMethod::kMxfp4;
-  quant.modules_to_not_convert = f.texts_or_none("modules_to_not_convert");
-  bool too_long = quant.modules_to_not_convert.size() > kMaxPatterns;
-  for (const auto& pattern : quant.modules_to_not_convert) {
-    too_long |= pattern.size() > kMaxPatternLength;
-  }
-  if (too_long) {
-    f.fail(
-        invalid_argument("{}: modules_to_not_convert: expected at most {} names of {} characters",
-                         f.path(), kMaxPatterns, kMaxPatternLength));
+  if (method == "mxfp4") {
+    // Its blocks are stacked experts; linear layers stay plain.
+    quant.method = QuantMethod::kMxfp4;
+    quant.modules_to_not_convert = module_patterns(f, "modules_to_not_convert");
+  } else if (method == "fp8") {
+    quant.method = QuantMethod::kFp8;
+    parse_fp8(f, quant);
+  } else if (method == "compressed-tensors") {
+    quant.method = QuantMethod::kCompressedTensors;
+    parse_compressed_tensors(f, quant);
+  } else if (method == "modelopt") {
+    quant.method = QuantMethod::kModelOpt;
+    parse_modelopt(f, quant);
+  } else {
+    f.fail(error(StatusCode::kUnsupported,
+                 "{}: quant_method is '{}', which is not served; expected mxfp4, fp8, "
+                 "compressed-tensors (FP8) or modelopt (FP8, NVFP4)",
+                 f.path(), method.substr(0, 60)));
   }
   ROTA_RETURN_IF_ERROR(f.status());
   return quant;
 }
 
-Status check_quantization(const ModelConfig& config, std::string_view source) {
+Status resolve_quantization(ModelConfig& config, std::string_view source) {
+  config.expert_format = {};
   if (config.quant.method == QuantMethod::kNone) return {};
-  return check_mxfp4(config, source);
+  if (config.quant.method == QuantMethod::kMxfp4) {
+    config.expert_format.code = LinearCode::kMxfp4;
+    return check_mxfp4(config, source);
+  }
+  if (config.architecture == Architecture::kGptOss) {
+    return error(StatusCode::kUnsupported,
+                 "{}: gpt_oss with quantisation {}, expected mxfp4 or none", source,
+                 to_string(config.quant.method));
+  }
+  ROTA_ASSIGN_OR_RETURN(config.expert_format, format_of_experts(config, source));
+  if (config.expert_format.code != LinearCode::kNvfp4) return {};
+  constexpr int64_t kBlock = kNvfp4BlockElements;
+  ROTA_RETURN_IF_ERROR(check_blocks(source, "NVFP4", "hidden_size", config.hidden, kBlock));
+  return check_blocks(source, "NVFP4", "the experts' intermediate size", config.intermediate,
+                      kBlock);
 }
 
-Status check_hf_quant_config(const std::string& model_dir) {
+Result<std::optional<QuantConfig>> read_hf_quant_config(const std::string& model_dir) {
+  std::optional<QuantConfig> none;
   const std::string path = fs::path(model_dir) / "hf_quant_config.json";
   const auto document = read_json_file(path);
   if (!document.ok()) {
-    return document.status().code() == StatusCode::kNotFound ? Status() : document.status();
+    if (document.status().code() == StatusCode::kNotFound) return none;
+    return document.status();
   }
   JsonFields top(*document, path);
   const json* entry = top.find("quantization");
-  if (entry == nullptr) return top.status();
+  ROTA_RETURN_IF_ERROR(top.status());
+  if (entry == nullptr) return none;
   JsonFields f(*entry, fmt::format("{}: quantization", path));
-  const std::string algorithm = f.text_or("quant_algo", "");
+  if (f.status().ok() && !f.has("quant_algo")) return none;
+  QuantConfig quant;
+  parse_modelopt_file(f, quant);
   ROTA_RETURN_IF_ERROR(f.status());
-  if (algorithm.empty()) return {};
-  return error(StatusCode::kUnsupported,
-               "{}: quant_algo is '{}' (ModelOpt), which is not served yet", path,
-               algorithm.substr(0, 60));
+  return std::optional(std::move(quant));
 }
 
 }  // namespace rota

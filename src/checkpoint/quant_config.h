@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,11 +17,12 @@ namespace rota {
 Result<QuantConfig> parse_quantization_config(const nlohmann::json& document,
                                               std::string_view source);
 
-// Does the method fit the architecture and the widths (MXFP4: blocks of 32, every expert)?
-Status check_quantization(const ModelConfig& config, std::string_view source);
+// ModelOpt's own file, where it is there and names an algorithm: it knows more than config.json.
+Result<std::optional<QuantConfig>> read_hf_quant_config(const std::string& model_dir);
 
-// ModelOpt's formats are recognised and refused by name; a missing file is fine.
-Status check_hf_quant_config(const std::string& model_dir);
+// Sets config.expert_format. Does the method fit the architecture and the widths (whole blocks, every
+// expert in one format)?
+Status resolve_quantization(ModelConfig& config, std::string_view source);
 
 // One pattern of modules_to_not_convert: '*' stands for any text, a match may end at a dot.
 bool module_matches(std::string_view pattern, std::string_view module);

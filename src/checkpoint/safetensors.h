@@ -32,6 +32,9 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::kBf16;
   std::vector<int64_t> shape;
+  // Factors of a quantised matrix: float32 or BF16, and as many elements in any shape ([] or [1],
+  // [N] or [N, 1]).
+  bool is_factor = false;
 
   bool operator==(const TensorSpec&) const = default;
 };

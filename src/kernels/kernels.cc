@@ -87,4 +87,20 @@ std::vector<const KernelTable*> available_kernels(const CpuFeatures& cpu) {
   return tables;
 }
 
+std::string_view to_string(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBf16:
+      return "BF16";
+    case WeightFormat::kFloat32:
+      return "float32";
+    case WeightFormat::kMxfp4:
+      return "MXFP4";
+    case WeightFormat::kFp8:
+      return "FP8";
+    case WeightFormat::kNvfp4:
+      return "NVFP4";
+  }
+  return "unknown";
+}
+
 }  // namespace rota

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "tensor/dtype.h"
 #include "tensor/extent.h"
@@ -31,6 +32,7 @@ enum class Compute { kFloat32, kBf16 };
 
 // kFp8: E4M3 codes under float32 factors; kNvfp4: E2M1 codes under an E4M3 scale for each 16.
 enum class WeightFormat { kBf16, kFloat32, kMxfp4, kFp8, kNvfp4 };
+std::string_view to_string(WeightFormat format);  // "MXFP4"
 
 // kOutIn: [N, K], a row holds the K weights of one output. kInOut: [K, N], as gpt-oss stores BF16
 // experts. Quantised formats are kOutIn.

@@ -68,8 +68,9 @@ TEST_P(AttentionGolden, SevenTokensOfALayer) {
                       {.max_in = Extent(std::max(config->hidden, config->heads * config->head_dim)),
                        .attention = c.kernels->attend_scratch_bytes(spec.shape, config->heads)});
   ASSERT_TRUE(exec.ok());
-  auto weights =
-      bind_attention(*config, *checkpoint, fmt::format("model.layers.{}.self_attn", c.layer));
+  FactorStore factors;
+  auto weights = bind_attention({*config, *checkpoint, factors},
+                                fmt::format("model.layers.{}.self_attn", c.layer));
   ASSERT_TRUE(weights.ok()) << weights.status().message();
   const KvPlace place = kv_places(spec, config->layers)[static_cast<size_t>(c.layer)];
   const auto block =

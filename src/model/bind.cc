@@ -21,38 +21,39 @@ Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string
   return floats;
 }
 
-Result<WeightMatrix> bind_matrix(const Checkpoint& checkpoint, const std::string& prefix,
-                                 int64_t out, int64_t in, Bias bias) {
-  ROTA_ASSIGN_OR_RETURN(
-      TensorInfo tensor,
-      checkpoint.require({.name = prefix + ".weight", .dtype = DType::kBf16, .shape = {out, in}}));
-  WeightMatrix matrix;
-  matrix.format = WeightFormat::kBf16;
-  matrix.order = WeightOrder::kOutIn;
-  matrix.out = Extent(out);
-  matrix.in = Extent(in);
-  matrix.data = tensor.bytes.data();
-  matrix.row_stride = size_of(DType::kBf16) * in;
+Result<WeightMatrix> bind_matrix(const Binder& binder, const std::string& prefix, int64_t out,
+                                 int64_t in, Bias bias) {
+  const LinearSource source{
+      .module = prefix, .format = binder.config.quant.format_of(prefix), .out = out, .in = in};
+  ROTA_ASSIGN_OR_RETURN(WeightMatrix matrix,
+                        load_linear(binder.checkpoint, source, binder.factors));
   if (bias == Bias::kYes) {
-    ROTA_ASSIGN_OR_RETURN(matrix.bias, bind_vector(checkpoint, prefix + ".bias", out));
+    ROTA_ASSIGN_OR_RETURN(matrix.bias, bind_vector(binder.checkpoint, prefix + ".bias", out));
   }
   return matrix;
 }
 
-Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpoint& checkpoint,
-                                        const std::string& prefix) {
+Result<WeightMatrix> bind_table(const Checkpoint& checkpoint, const std::string& prefix,
+                                int64_t rows, int64_t width) {
+  FactorStore none;
+  return load_linear(checkpoint, {.module = prefix, .format = {}, .out = rows, .in = width}, none);
+}
+
+Result<AttentionWeights> bind_attention(const Binder& binder, const std::string& prefix) {
+  const ModelConfig& config = binder.config;
+  const Checkpoint& checkpoint = binder.checkpoint;
   const Bias bias = config.attention_bias ? Bias::kYes : Bias::kNo;
   const int64_t queries = config.heads * config.head_dim;
   const int64_t keys = config.kv_heads * config.head_dim;
   AttentionWeights weights;
   ROTA_ASSIGN_OR_RETURN(weights.q,
-                        bind_matrix(checkpoint, prefix + ".q_proj", queries, config.hidden, bias));
+                        bind_matrix(binder, prefix + ".q_proj", queries, config.hidden, bias));
   ROTA_ASSIGN_OR_RETURN(weights.k,
-                        bind_matrix(checkpoint, prefix + ".k_proj", keys, config.hidden, bias));
+                        bind_matrix(binder, prefix + ".k_proj", keys, config.hidden, bias));
   ROTA_ASSIGN_OR_RETURN(weights.v,
-                        bind_matrix(checkpoint, prefix + ".v_proj", keys, config.hidden, bias));
+                        bind_matrix(binder, prefix + ".v_proj", keys, config.hidden, bias));
   ROTA_ASSIGN_OR_RETURN(weights.o,
-                        bind_matrix(checkpoint, prefix + ".o_proj", config.hidden, queries, bias));
+                        bind_matrix(binder, prefix + ".o_proj", config.hidden, queries, bias));
   if (config.attention_sinks) {
     ROTA_ASSIGN_OR_RETURN(weights.sinks, bind_floats(checkpoint, prefix + ".sinks", config.heads));
   }
@@ -65,12 +66,14 @@ Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpo
   return weights;
 }
 
-Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoint& checkpoint,
-                                       const std::string& prefix, MoeTensorNames moe) {
+Result<DecoderLayerWeights> bind_layer(const Binder& binder, const std::string& prefix,
+                                       MoeTensorNames moe) {
+  const ModelConfig& config = binder.config;
+  const Checkpoint& checkpoint = binder.checkpoint;
   DecoderLayerWeights layer;
   ROTA_ASSIGN_OR_RETURN(layer.attention_norm,
                         bind_vector(checkpoint, prefix + ".input_layernorm.weight", config.hidden));
-  ROTA_ASSIGN_OR_RETURN(layer.attention, bind_attention(config, checkpoint, prefix + ".self_attn"));
+  ROTA_ASSIGN_OR_RETURN(layer.attention, bind_attention(binder, prefix + ".self_attn"));
   ROTA_ASSIGN_OR_RETURN(
       layer.moe_norm,
       bind_vector(checkpoint, prefix + ".post_attention_layernorm.weight", config.hidden));
@@ -80,18 +83,19 @@ Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoi
 
 Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint& checkpoint) {
   DecoderWeights weights;
-  ROTA_ASSIGN_OR_RETURN(weights.embedding, bind_matrix(checkpoint, "model.embed_tokens",
-                                                       config.vocab, config.hidden, Bias::kNo));
+  const Binder binder{config, checkpoint, weights.factors};
+  ROTA_ASSIGN_OR_RETURN(weights.embedding,
+                        bind_table(checkpoint, "model.embed_tokens", config.vocab, config.hidden));
   ROTA_ASSIGN_OR_RETURN(weights.final_norm,
                         bind_vector(checkpoint, "model.norm.weight", config.hidden));
   weights.lm_head = weights.embedding;
   if (!config.tie_word_embeddings) {
-    ROTA_ASSIGN_OR_RETURN(weights.lm_head, bind_matrix(checkpoint, "lm_head", config.vocab,
-                                                       config.hidden, Bias::kNo));
+    ROTA_ASSIGN_OR_RETURN(weights.lm_head,
+                          bind_matrix(binder, "lm_head", config.vocab, config.hidden, Bias::kNo));
   }
   for (int64_t n = 0; n < config.layers; ++n) {
     ROTA_ASSIGN_OR_RETURN(DecoderLayerWeights layer,
-                          bind_layer(config, checkpoint, fmt::format("model.layers.{}", n),
+                          bind_layer(binder, fmt::format("model.layers.{}", n),
                                      moe_tensor_names(config.architecture, n)));
     weights.layers.push_back(std::move(layer));
   }

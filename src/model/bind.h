@@ -3,7 +3,8 @@
 // Every function requires dtype and shape, and its error names the tensor, what was found and what
 // was expected. Views point into the checkpoint.
 //
-//   ROTA_ASSIGN_OR_RETURN(WeightMatrix q, bind_matrix(ckpt, p + "q_proj", heads * dim, hidden,
+//   Binder binder{config, checkpoint, factors};
+//   ROTA_ASSIGN_OR_RETURN(WeightMatrix q, bind_matrix(binder, p + "q_proj", heads * dim, hidden,
 //                                                     Bias::kYes));
 #pragma once
 
@@ -13,16 +14,29 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/linear.h"
 #include "kernels/matmul.h"
 #include "model/decoder_weights.h"
 
 namespace rota {
 
+// What is bound, from where, and who keeps the factors of quantised matrices.
+struct Binder {
+  const ModelConfig& config;
+  const Checkpoint& checkpoint;
+  FactorStore& factors;
+};
+
 enum class Bias { kNo, kYes };
 
-// PREFIX.weight BF16 [out, in] and, with Bias::kYes, PREFIX.bias BF16 [out].
-Result<WeightMatrix> bind_matrix(const Checkpoint& checkpoint, const std::string& prefix,
-                                 int64_t out, int64_t in, Bias bias);
+// The linear layer PREFIX [out, in] in the format that the config names for it (checkpoint/linear.h)
+// and, with Bias::kYes, PREFIX.bias BF16 [out].
+Result<WeightMatrix> bind_matrix(const Binder& binder, const std::string& prefix, int64_t out,
+                                 int64_t in, Bias bias);
+
+// A table of rows, never quantised: PREFIX.weight BF16 [rows, width].
+Result<WeightMatrix> bind_table(const Checkpoint& checkpoint, const std::string& prefix,
+                                int64_t rows, int64_t width);
 
 // BF16 [size], as it lies and as float.
 Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view name, int64_t size);
@@ -35,11 +49,10 @@ Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint&
 
 // PREFIX.input_layernorm, .self_attn, .post_attention_layernorm; the expert tensors as `moe` names
 // them.
-Result<DecoderLayerWeights> bind_layer(const ModelConfig& config, const Checkpoint& checkpoint,
-                                       const std::string& prefix, MoeTensorNames moe);
+Result<DecoderLayerWeights> bind_layer(const Binder& binder, const std::string& prefix,
+                                       MoeTensorNames moe);
 
 // PREFIX.q_proj, .k_proj, .v_proj, .o_proj and, where the config says so, PREFIX.sinks.
-Result<AttentionWeights> bind_attention(const ModelConfig& config, const Checkpoint& checkpoint,
-                                        const std::string& prefix);
+Result<AttentionWeights> bind_attention(const Binder& binder, const std::string& prefix);
 
 }  // namespace rota

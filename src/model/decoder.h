@@ -97,6 +97,7 @@ class Decoder : public Model {
   MoePlan moe_plan_;
   Execution exec_;
   std::optional<RopeTable> rope_;  // none: the model does not rotate
+  FactorStore factors_;
   WeightMatrix embedding_;
   std::vector<Layer> layers_;
   std::optional<MoeRunner> moe_;

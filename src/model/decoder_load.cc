@@ -8,7 +8,7 @@ namespace rota {
 namespace {
 
 Bytes bytes_of(const WeightMatrix& matrix) {
-  Bytes bytes = matrix.row_stride * matrix.out.logical();
+  Bytes bytes = (matrix.row_stride + matrix.scale_stride) * matrix.out.logical();
   if (matrix.bias != nullptr) bytes = bytes + size_of(DType::kBf16) * matrix.out.logical();
   return bytes;
 }
@@ -82,6 +82,7 @@ Decoder::Decoder(const LoadContext& context, const KernelTable& kernels, MoePlan
       layout_(context.options.max_batch_tokens) {}
 
 Status Decoder::load_layers(const LoadContext& context, DecoderWeights weights) {
+  factors_ = std::move(weights.factors);  // stay where they are
   embedding_ = weights.embedding;
   final_norm_ = weights.final_norm;
   ROTA_ASSIGN_OR_RETURN(lm_head_, Linear::make({weights.lm_head}, exec_));

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "checkpoint/linear.h"
 #include "kernels/matmul.h"
 #include "moe/config.h"
 
@@ -30,6 +31,7 @@ struct DecoderWeights {
   std::vector<DecoderLayerWeights> layers;
   const Bf16* final_norm = nullptr;  // [hidden]
   WeightMatrix lm_head;              // [vocab, hidden]: the embedding itself where they are tied
+  FactorStore factors;               // of quantised matrices
 };
 
 }  // namespace rota

@@ -36,7 +36,7 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
 Bytes Linear::weight_bytes() const {
   Bytes bytes;
   for (const WeightMatrix& part : parts_) {
-    bytes = bytes + part.row_stride * part.out.logical();
+    bytes = bytes + (part.row_stride + part.scale_stride) * part.out.logical();
     if (part.bias != nullptr) bytes = bytes + size_of(DType::kBf16) * part.out.logical();
   }
   return bytes;

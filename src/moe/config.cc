@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include <algorithm>
+
+#include "checkpoint/expert_modules.h"
+#include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota {
 
@@ -55,11 +59,31 @@ MoeConfig moe_config(const ModelConfig& config) {
       out.router.kind = RouterKind::kSoftmaxTopk;
       break;
   }
-  if (config.quant.method == QuantMethod::kMxfp4) {
-    out.format = WeightFormat::kMxfp4;
-    out.order = WeightOrder::kOutIn;
+  out.linear = config.expert_format;
+  switch (config.expert_format.code) {
+    case LinearCode::kPlain:
+      return out;
+    case LinearCode::kMxfp4:
+      out.format = WeightFormat::kMxfp4;
+      break;
+    case LinearCode::kFp8:
+      out.format = WeightFormat::kFp8;
+      break;
+    case LinearCode::kNvfp4:
+      out.format = WeightFormat::kNvfp4;
+      break;
   }
+  out.order = WeightOrder::kOutIn;
   return out;
+}
+
+int64_t MoeConfig::code_block() const {
+  if (format == WeightFormat::kMxfp4) return kMxfp4BlockElements;
+  return format == WeightFormat::kNvfp4 ? kNvfp4BlockElements : 1;
+}
+
+int64_t MoeConfig::shard_block() const {
+  return std::max({code_block(), linear.block_in, linear.block_out});
 }
 
 MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer) {
@@ -74,20 +98,15 @@ MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer) {
       names.router_bias = mlp + "router.bias";
       break;
     }
-    case Architecture::kMixtral: {
-      const std::string moe = fmt::format("model.layers.{}.block_sparse_moe.", layer);
-      names.gate = moe + "experts.{}.w1.weight";
-      names.up = moe + "experts.{}.w3.weight";
-      names.down = moe + "experts.{}.w2.weight";
-      names.router_weight = moe + "gate.weight";
-      break;
-    }
+    case Architecture::kMixtral:
     case Architecture::kQwen3Moe: {
-      const std::string mlp = fmt::format("model.layers.{}.mlp.", layer);
-      names.gate = mlp + "experts.{}.gate_proj.weight";
-      names.up = mlp + "experts.{}.up_proj.weight";
-      names.down = mlp + "experts.{}.down_proj.weight";
-      names.router_weight = mlp + "gate.weight";
+      const ExpertModules modules = expert_modules(architecture, layer, "{}");
+      names.gate = modules.gate;
+      names.up = modules.up;
+      names.down = modules.down;
+      const bool mixtral = architecture == Architecture::kMixtral;
+      names.router_weight = fmt::format("model.layers.{}.{}.gate.weight", layer,
+                                        mixtral ? "block_sparse_moe" : "mlp");
       break;
     }
   }

@@ -47,19 +47,24 @@ struct MoeConfig {
   // Gate and up are rows 2i and 2i + 1 of one matrix (kInOut: columns); else two matrices.
   bool interleaved = false;
   WeightFormat format = WeightFormat::kBf16;
+  LinearFormat linear;  // the same, as the checkpoint says it of one expert's matrix
   WeightOrder order = WeightOrder::kOutIn;
   bool expert_bias = false;
 
   bool gated() const { return activation != ExpertActivation::kRelu2; }
   // The width that goes into the experts and comes out of them.
   int64_t experts_hidden() const { return latent > 0 ? latent : hidden; }
+  // Elements of a row that only come together: codes that share a scale. 1: any.
+  int64_t code_block() const;
+  // The same, and what shares a factor, in either direction: where a matrix may be cut.
+  int64_t shard_block() const;
 };
 
 MoeConfig moe_config(const ModelConfig& config);
 
 // Where a checkpoint keeps a layer. Stacked: one tensor [E, ...] for all experts; in MXFP4 the
-// names get "_blocks" and "_scales", biases "_bias". Else one tensor for each expert: "{}" in a
-// name stands for its number.
+// names get "_blocks" and "_scales", biases "_bias". Else one linear layer for each expert
+// (checkpoint/linear.h): "{}" in a name stands for its number.
 struct MoeTensorNames {
   bool stacked = false;
   std::string gate_up;  // interleaved

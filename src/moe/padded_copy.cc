@@ -1,14 +1,19 @@
 #include "moe/padded_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota {
 namespace {
 
-constexpr int kScaleOfOne = 127;
+constexpr int kE8m0One = 127;
+constexpr int kE4m3One = 56;
+
+int64_t blocks_of(int64_t elements, int64_t block) { return round_up(elements, block) / block; }
 
 // Bytes of `count` neighbouring elements of a row.
 Bytes row_bytes(WeightFormat format, int64_t count) {
@@ -18,13 +23,23 @@ Bytes row_bytes(WeightFormat format, int64_t count) {
     case WeightFormat::kFloat32:
       return {count * 4};
     case WeightFormat::kMxfp4:
-      return kMxfp4BlockBytes * (round_up(count, kMxfp4BlockElements) / kMxfp4BlockElements);
+      return kMxfp4BlockBytes * blocks_of(count, kMxfp4BlockElements);
+    case WeightFormat::kNvfp4:
+      return kNvfp4BlockBytes * blocks_of(count, kNvfp4BlockElements);
+    case WeightFormat::kFp8:
+      return {count};
   }
   return {0};
 }
 
-int64_t blocks_of(int64_t elements) {
-  return round_up(elements, kMxfp4BlockElements) / kMxfp4BlockElements;
+// Scale bytes of a row; one that stands for 1.
+Bytes scale_bytes(WeightFormat format, int64_t count) {
+  if (format == WeightFormat::kMxfp4) return {blocks_of(count, kMxfp4BlockElements)};
+  if (format == WeightFormat::kNvfp4) return {blocks_of(count, kNvfp4BlockElements)};
+  return {0};
+}
+int scale_of_one(WeightFormat format) {
+  return format == WeightFormat::kMxfp4 ? kE8m0One : kE4m3One;
 }
 
 Result<std::byte*> allocate_in(std::vector<Buffer>& buffers, int64_t bytes) {
@@ -51,17 +66,36 @@ void copy_rows(const RowCopy& copy) {
 }
 
 Status pad_scales(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buffer>& buffers) {
-  padded.scale_stride = {blocks_of(padded.in.padded())};
+  padded.scale_stride = scale_bytes(view.format, padded.in.padded());
   const int64_t total = padded.out.padded() * padded.scale_stride.count;
   ROTA_ASSIGN_OR_RETURN(std::byte* const scales, allocate_in(buffers, total));
-  std::memset(scales, kScaleOfOne, static_cast<size_t>(total));
+  std::memset(scales, scale_of_one(view.format), static_cast<size_t>(total));
   copy_rows({.from = reinterpret_cast<const std::byte*>(view.scales),
              .from_stride = view.scale_stride,
              .to = scales,
              .to_stride = padded.scale_stride,
              .rows = view.out.logical(),
-             .bytes = {blocks_of(view.in.logical())}});
+             .bytes = scale_bytes(view.format, view.in.logical())});
   padded.scales = reinterpret_cast<const uint8_t*>(scales);
+  return {};
+}
+
+// Rows of blocks that begin behind the last logical output get factors of 1. Nothing is read of blocks
+// behind the last logical input.
+Status pad_factors(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buffer>& buffers) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+  const BlockScales& from = view.factors;
+  if (from.rows >= view.out.logical() && from.first_row == 0) {
+    padded.factors.rows = padded.out.padded();
+    return {};
+  }
+  const int64_t rows = blocks_of(padded.out.padded() + from.first_row, from.rows);
+  ROTA_ASSIGN_OR_RETURN(std::byte* const data, allocate_in(buffers, rows * from.stride * kSize));
+  auto* factors = reinterpret_cast<float*>(data);
+  std::fill_n(factors, rows * from.stride, 1.0f);
+  const int64_t there = blocks_of(view.out.logical() + from.first_row, from.rows);
+  std::copy_n(from.data, there * from.stride, factors);
+  padded.factors.data = factors;
   return {};
 }
 
@@ -77,9 +111,7 @@ Status pad_bias(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buff
 
 Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias) {
   Bytes bytes = row_bytes(format, in.padded()) * out.padded();
-  if (format == WeightFormat::kMxfp4) {
-    bytes = bytes + Bytes{blocks_of(in.padded()) * out.padded()};
-  }
+  bytes = bytes + scale_bytes(format, in.padded()) * out.padded();
   return bias ? bytes + Bytes{out.padded() * static_cast<int64_t>(sizeof(Bf16))} : bytes;
 }
 
@@ -103,7 +135,8 @@ Result<WeightMatrix> pad_matrix(const WeightMatrix& view, Extent out, Extent in,
              .rows = rows.logical(),
              .bytes = row_bytes(view.format, columns.logical())});
   padded.data = data;
-  if (view.format == WeightFormat::kMxfp4) ROTA_RETURN_IF_ERROR(pad_scales(view, padded, buffers));
+  if (view.scales != nullptr) ROTA_RETURN_IF_ERROR(pad_scales(view, padded, buffers));
+  if (view.factors.data != nullptr) ROTA_RETURN_IF_ERROR(pad_factors(view, padded, buffers));
   if (view.bias != nullptr) ROTA_RETURN_IF_ERROR(pad_bias(view, padded, buffers));
   return padded;
 }

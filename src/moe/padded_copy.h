@@ -1,7 +1,7 @@
 // Copies a logical weight matrix into a padded one (R5): codes, block scales and bias.
 //
-// Contract: padded elements are zero in every format (BF16 and float32: 0; MXFP4: code 0 under the
-// finite scale 2^0), and so are padded biases. Rows that interleave gate and up stay interleaved,
+// Contract: padded elements are zero in every format (BF16 and float32: 0; codes: 0, under scales and
+// factors of 1), and so are padded biases. Rows that interleave gate and up stay interleaved,
 // since padding comes after the last pair; matrices that hold gate and up one after the other must
 // be split first.
 //
@@ -16,7 +16,8 @@
 
 namespace rota {
 
-// Bytes of a matrix of these widths in a format: codes and scales, and the bias where there is one.
+// Bytes of a matrix of these widths in a format: codes and scales, and the bias where there is one;
+// factors, a few numbers, are not counted.
 Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias);
 
 // `view` is unpadded, out and in have its logical sizes. The copy lives in `buffers`.

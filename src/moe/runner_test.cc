@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "checkpoint/quant_config.h"
 #include "moe/testing/moe_case.h"
 
 namespace rota {
@@ -168,6 +169,7 @@ ModelConfig gpt_oss_config(int64_t hidden, int64_t intermediate, QuantMethod met
   config.experts = 3;
   config.top_k = 2;
   config.quant.method = method;
+  ROTA_CHECK(resolve_quantization(config, "test").ok(), "a format for these widths");
   return config;
 }
 

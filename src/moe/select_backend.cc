@@ -49,8 +49,9 @@ std::string BackendChoice::describe() const {
 }
 
 std::span<const ExpertsBackend* const> experts_backends() {
-  static const std::array<const ExpertsBackend*, 3> list = {&cpu_mxfp4_bf16_backend(),
-                                                            &cpu_bf16_backend(), &ref_backend()};
+  static const std::array<const ExpertsBackend*, 5> list = {
+      &cpu_mxfp4_bf16_backend(), &cpu_nvfp4_bf16_backend(), &cpu_fp8_bf16_backend(),
+      &cpu_bf16_backend(), &ref_backend()};
   return list;
 }
 

@@ -50,25 +50,20 @@ const std::string& name_of(Role role, const MoeConfig& config, const MoeTensorNa
   return names.down;
 }
 
-// The checkpoint's tensors of one role. Stacked: one of each for all experts; else one an expert.
-struct RoleTensors {
+// The tensors of one role that hold all experts, one behind the other.
+struct StackedTensors {
   TensorInfo data;
   std::optional<TensorInfo> scales;
   std::optional<TensorInfo> bias;
 };
 
-// What is read: leading sizes (the experts, where stacked) and logical widths.
+// What is read, in logical widths.
 struct RoleShape {
   std::string name;
-  std::vector<int64_t> leading;
+  int64_t experts = 0;
   int64_t out = 0;
   int64_t in = 0;
 };
-
-std::vector<int64_t> joined(std::vector<int64_t> leading, std::initializer_list<int64_t> rest) {
-  leading.insert(leading.end(), rest);
-  return leading;
-}
 
 Result<TensorInfo> require(const Checkpoint& checkpoint, const std::string& name, DType dtype,
                            std::vector<int64_t> shape) {
@@ -76,53 +71,56 @@ Result<TensorInfo> require(const Checkpoint& checkpoint, const std::string& name
   return checkpoint.require(name, dtypes, shape);
 }
 
-Result<RoleTensors> require_role(const Checkpoint& checkpoint, const MoeConfig& config,
-                                 const RoleShape& shape) {
-  RoleTensors out;
+Result<StackedTensors> require_stacked(const Checkpoint& checkpoint, const MoeConfig& config,
+                                       const RoleShape& shape) {
+  StackedTensors out;
   if (config.format == WeightFormat::kMxfp4) {
     const int64_t blocks = shape.in / kMxfp4BlockElements;
-    ROTA_ASSIGN_OR_RETURN(
-        out.data, require(checkpoint, shape.name + "_blocks", DType::kU8,
-                          joined(shape.leading, {shape.out, blocks, kMxfp4BlockBytes.count})));
+    ROTA_ASSIGN_OR_RETURN(out.data,
+                          require(checkpoint, shape.name + "_blocks", DType::kU8,
+                                  {shape.experts, shape.out, blocks, kMxfp4BlockBytes.count}));
     ROTA_ASSIGN_OR_RETURN(out.scales, require(checkpoint, shape.name + "_scales", DType::kU8,
-                                              joined(shape.leading, {shape.out, blocks})));
+                                              {shape.experts, shape.out, blocks}));
   } else {
     const bool out_in = config.order == WeightOrder::kOutIn;
-    ROTA_ASSIGN_OR_RETURN(out.data, require(checkpoint, shape.name, DType::kBf16,
-                                            out_in ? joined(shape.leading, {shape.out, shape.in})
-                                                   : joined(shape.leading, {shape.in, shape.out})));
+    const int64_t rows = out_in ? shape.out : shape.in;
+    const int64_t columns = out_in ? shape.in : shape.out;
+    ROTA_ASSIGN_OR_RETURN(
+        out.data, require(checkpoint, shape.name, DType::kBf16, {shape.experts, rows, columns}));
   }
   if (config.expert_bias) {
     ROTA_ASSIGN_OR_RETURN(out.bias, require(checkpoint, shape.name + "_bias", DType::kBf16,
-                                            joined(shape.leading, {shape.out})));
+                                            {shape.experts, shape.out}));
   }
   return out;
 }
 
-// Part `index` of `count` equal parts of a tensor's bytes.
-const std::byte* part(const TensorInfo& tensor, int64_t index, int64_t count) {
-  return tensor.bytes.data() + tensor.byte_size / count * index;
+// The bytes of one expert among those of all.
+const std::byte* part(const TensorInfo& tensor, int64_t expert, int64_t experts) {
+  return tensor.bytes.data() + tensor.byte_size / experts * expert;
 }
 
-// The matrix where it lies in the file: part `index` of `count` of the role's tensors.
-WeightMatrix file_view(const RoleTensors& tensors, const MoeConfig& config, const RoleShape& shape,
-                       int64_t index, int64_t count) {
+// An expert's matrix where it lies in the file.
+WeightMatrix stacked_view(const StackedTensors& tensors, const MoeConfig& config,
+                          const RoleShape& shape, int64_t expert) {
   WeightMatrix view;
   view.format = config.format;
   view.order = config.order;
   view.out = Extent(shape.out);
   view.in = Extent(shape.in);
-  view.data = part(tensors.data, index, count);
-  if (config.format == WeightFormat::kMxfp4) {
+  view.data = part(tensors.data, expert, shape.experts);
+  if (tensors.scales) {
     const int64_t blocks = shape.in / kMxfp4BlockElements;
     view.row_stride = kMxfp4BlockBytes * blocks;
-    view.scales = reinterpret_cast<const uint8_t*>(part(*tensors.scales, index, count));
+    view.scales = reinterpret_cast<const uint8_t*>(part(*tensors.scales, expert, shape.experts));
     view.scale_stride = {blocks};
   } else {
     const int64_t row = config.order == WeightOrder::kOutIn ? shape.in : shape.out;
     view.row_stride = size_of(DType::kBf16) * row;
   }
-  if (tensors.bias) view.bias = reinterpret_cast<const Bf16*>(part(*tensors.bias, index, count));
+  if (tensors.bias) {
+    view.bias = reinterpret_cast<const Bf16*>(part(*tensors.bias, expert, shape.experts));
+  }
   return view;
 }
 
@@ -172,6 +170,7 @@ WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t co
   }
   if (weights.scales != nullptr) slice.scales += first * weights.scale_stride.count;
   if (weights.bias != nullptr) slice.bias += first;
+  slice.factors.first_row += first;
   return slice;
 }
 
@@ -206,26 +205,26 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
   const Role role = source.role;
   const auto widths = widths_of(role, config, *source.plan);
   if (!widths) return {};
-  RoleShape shape{.name = name_of(role, config, *source.names),
-                  .leading = {},
-                  .out = widths->out.logical(),
-                  .in = widths->in.logical()};
-  const std::string pattern = shape.name;
-  std::optional<RoleTensors> stacked;
+  const RoleShape shape{.name = name_of(role, config, *source.names),
+                        .experts = config.router.experts,
+                        .out = widths->out.logical(),
+                        .in = widths->in.logical()};
+  std::optional<StackedTensors> stacked;
   if (source.names->stacked) {
-    shape.leading = {config.router.experts};
-    ROTA_ASSIGN_OR_RETURN(stacked, require_role(checkpoint, config, shape));
+    ROTA_ASSIGN_OR_RETURN(stacked, require_stacked(checkpoint, config, shape));
     if (stacked->scales) checks_->scales.push_back(*stacked->scales);
   }
   for (int64_t local = 0; local < map_.local_count(); ++local) {
     const int64_t expert = map_.global(local);
     WeightMatrix view;
     if (stacked) {
-      view = file_view(*stacked, config, shape, expert, config.router.experts);
+      view = stacked_view(*stacked, config, shape, expert);
     } else {
-      shape.name = fmt::format(fmt::runtime(pattern), expert);
-      ROTA_ASSIGN_OR_RETURN(const RoleTensors own, require_role(checkpoint, config, shape));
-      view = file_view(own, config, shape, 0, 1);
+      const LinearSource linear{.module = fmt::format(fmt::runtime(shape.name), expert),
+                                .format = config.linear,
+                                .out = shape.out,
+                                .in = shape.in};
+      ROTA_ASSIGN_OR_RETURN(view, load_linear(checkpoint, linear, factors_));
     }
     if (is_copied(*widths)) {
       ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));

@@ -1,6 +1,6 @@
 // The weights of one mixture layer: views into the checkpoint's own bytes, or padded copies where
 // the plan says so (R5): a logical region is copied into a padded one, gate and up apart, padded
-// elements are zero (MXFP4: code 0 under scale 2^0) and so are padded biases.
+// elements are zero (codes: 0 under scales of 1) and so are padded biases.
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(checkpoint, names, source));
 //   kernels.matmul({.weights = &layer.expert(local).down, ...});
@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/linear.h"
 #include "kernels/matmul.h"
 #include "moe/config.h"
 #include "moe/expert_map.h"
@@ -96,6 +97,7 @@ class MoeLayer {
   ExpertMap map_ = ExpertMap::whole(1);
   std::vector<ExpertMatrices> experts_;
   std::vector<Buffer> copies_;
+  FactorStore factors_;
   ExpertBytes bytes_;
   std::unique_ptr<Checks> checks_;
 };

@@ -8,7 +8,6 @@
 
 #include "moe/experts.h"
 #include "moe/options.h"
-#include "quant/mxfp4.h"
 
 namespace rota {
 namespace {
@@ -87,10 +86,6 @@ std::string alignment_reason(const Request& backend, const Request& flag) {
                      joint == backend.alignment ? backend.who : flag.who, joint);
 }
 
-int64_t block_elements(const MoeConfig& moe) {
-  return moe.format == WeightFormat::kMxfp4 ? kMxfp4BlockElements : 1;
-}
-
 struct StepList {
   std::vector<WidthStep> steps;
   // A row arrives with `before` valid columns; the step's extent says what it becomes.
@@ -166,7 +161,7 @@ Result<WidthPlan> plan_widths(const PlanInputs& inputs) {
       Extent::rounded_up(hidden, joint_alignment(alignment.hidden, inputs.hidden_alignment));
 
   const ShardRange shard =
-      shard_range(moe.intermediate, block_elements(moe), inputs.parallel.shards(),
+      shard_range(moe.intermediate, moe.shard_block(), inputs.parallel.shards(),
                   inputs.parallel.shards() == 1 ? 0 : inputs.parallel.rank);
   plan.intermediate_begin = shard.begin;
   if (shard.end > shard.begin) {

@@ -129,8 +129,8 @@ TEST_P(Wide, EveryStoredTensorAndPaddedRunsBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Reference, Wide,
                          ::testing::ValuesIn(if_present({"gpt-oss-20b-mxfp4", "gpt-oss-120b-mxfp4",
-                                                         "mixtral-8x7b-bf16",
-                                                         "qwen3-30b-a3b-bf16"})),
+                                                         "mixtral-8x7b-bf16", "qwen3-30b-a3b-bf16",
+                                                         "qwen3-30b-a3b-fp8"})),
                          plain_name);
 
 }  // namespace

@@ -68,10 +68,20 @@ inline __m512i decode_block(Nvfp4Code, const uint8_t* codes, const uint8_t* scal
                                    load_row(kNvfp4WordTable[scales[1]]));
 }
 
+// 32 bytes, one a word.
+inline __m512i widen_bytes(const uint8_t* from) {
+#ifdef ROTA_COMPILING_EMULATED_AVX512
+  uint16_t words[32];
+  for (int i = 0; i < 32; ++i) words[i] = from[i];
+  return load_words(words);
+#else
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#endif
+}
+
 // 32 bytes of E4M3 to their words: seven bits look up the magnitude among 128.
 inline __m512i decode_block(Fp8Code, const uint8_t* codes, const uint8_t* /*scales*/) {
-  const __m512i wide =
-      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+  const __m512i wide = widen_bytes(codes);
   const auto part = [](int i) { return _mm512_load_si512(kE4m3Magnitudes.data() + 32 * i); };
   const __m512i low = _mm512_permutex2var_epi16(part(0), wide, part(1));
   const __m512i high = _mm512_permutex2var_epi16(part(2), wide, part(3));

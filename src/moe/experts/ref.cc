@@ -1,7 +1,6 @@
 // ref: every format, by the scalar kernels, whatever the ISA: the oracle and the last resort.
 #include "moe/experts/backends.h"
 #include "moe/experts/grouped.h"
-#include "quant/mxfp4.h"
 
 namespace rota {
 namespace {
@@ -20,8 +19,7 @@ class Ref final : public GroupedExperts {
   }
 
   ExpertsAlignment alignment(const MoeConfig& config) const override {
-    if (config.format != WeightFormat::kMxfp4) return {};
-    return {.hidden = kMxfp4BlockElements, .intermediate = kMxfp4BlockElements};
+    return {.hidden = config.code_block(), .intermediate = config.code_block()};
   }
 
   const KernelTable* kernels(const KernelTable*) const override {

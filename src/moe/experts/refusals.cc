@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "moe/experts/backends.h"
-#include "quant/mxfp4.h"
 
 namespace rota {
 
@@ -25,11 +24,10 @@ std::optional<std::string> refuse_activation(const MoeConfig& config) {
 }
 
 std::optional<std::string> refuse_partial_blocks(const MoeConfig& config) {
-  if (config.format != WeightFormat::kMxfp4) return std::nullopt;
   for (const int64_t width : {config.experts_hidden(), config.intermediate}) {
-    if (width % kMxfp4BlockElements != 0) {
-      return fmt::format("takes MXFP4 in whole blocks of {}, a width here is {}",
-                         kMxfp4BlockElements, width);
+    if (width % config.code_block() != 0) {
+      return fmt::format("takes {} in whole blocks of {}, a width here is {}",
+                         to_string(config.format), config.code_block(), width);
     }
   }
   return std::nullopt;
