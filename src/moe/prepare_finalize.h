@@ -3,12 +3,14 @@
 //
 //   dispatch()  gives the experts the rows they shall see
 //   combine()   sums a token's experts, weighted, in slot order, in float32, into a buffer that is
-//               as wide as the experts' output (R4), never as the activations that went in
+//               as wide as the experts' output (R4), never as the activations that went in; what
+//               the experts of other ranks add to it is still owed (R6)
 // One file a kind, under prepare_finalize/.
 #pragma once
 
 #include <string_view>
 
+#include "comm/partial.h"
 #include "kernels/kernels.h"
 #include "moe/experts.h"
 #include "moe/routing.h"
@@ -36,7 +38,7 @@ class PrepareFinalize {
   virtual ~PrepareFinalize() = default;
   virtual std::string_view name() const = 0;
   virtual DispatchedTokens dispatch(MatrixView<const float> hidden, const TopK& topk) const = 0;
-  virtual void combine(const CombineArgs& args) const = 0;
+  virtual Partial<float> combine(const CombineArgs& args) const = 0;
 };
 
 // Stateless, lives for ever.

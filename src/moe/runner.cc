@@ -1,6 +1,7 @@
 #include "moe/runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,8 +21,9 @@ int64_t tokens_a_pass(const ExpertsBackend& backend, ExpertsSizing sizing, int64
 
 }  // namespace
 
-MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team)
-    : plan_(&plan), team_(&team) {
+MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
+                     Communicator& communicator)
+    : plan_(&plan), team_(&team), communicator_(&communicator) {
   sizing_ = {.config = &plan.config,
              .plan = &plan.widths,
              .kernels = &kernels,
@@ -32,9 +34,10 @@ MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam
 }
 
 Result<MoeRunner> MoeRunner::make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                                  int64_t max_tokens, Bytes max_workspace) {
+                                  int64_t max_tokens, Bytes max_workspace,
+                                  Communicator& communicator) {
   ROTA_CHECK(max_tokens >= 1, "a runner for at least one token");
-  MoeRunner runner(plan, kernels, team);
+  MoeRunner runner(plan, kernels, team, communicator);
   const ExpertsBackend& backend = *plan.choice.backend;
   runner.sizing_.tokens = tokens_a_pass(backend, runner.sizing_, max_tokens, max_workspace);
   const int64_t bytes = backend.workspace_bytes(runner.sizing_).count;
@@ -78,12 +81,12 @@ Status MoeRunner::run_pass(const MoeLayer& layer, MatrixView<const float> hidden
                              .topk = tokens.topk,
                              .team = team_,
                              .workspace = {experts_workspace_.data(), experts_workspace_.size()}}));
-  prepare_finalize.combine({.experts = &experts,
-                            .topk = topk,
-                            .out = out.column_range(0, plan_->widths.cut),
-                            .kernels = sizing_.kernels,
-                            .team = team_});
-  return {};
+  Partial<float> routed = prepare_finalize.combine({.experts = &experts,
+                                                    .topk = topk,
+                                                    .out = out.column_range(0, plan_->widths.cut),
+                                                    .kernels = sizing_.kernels,
+                                                    .team = team_});
+  return communicator_->reduce(std::move(routed)).status();
 }
 
 }  // namespace rota

@@ -1,16 +1,18 @@
-// One mixture layer after another: route, dispatch, experts, combine. Follows the WidthPlan and
+// One mixture layer after another: route, dispatch, experts, combine, reduce. Follows the WidthPlan and
 // decides nothing. All layers of a plan share one runner and its workspace.
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeRunner runner, MoeRunner::make(plan, kernels, team, max_tokens));
 //   ROTA_RETURN_IF_ERROR(runner.run(layer, normed, out));
 // hidden, out [T, H] float32, hidden already normed, T <= max_tokens. A row of `out` depends on its
 // row of `hidden` alone, bit for bit: not on T, other rows, threads or padding. run() does not
-// allocate unless it fails; it fails only for weights found damaged.
+// allocate unless it fails; it fails only for weights found damaged, or with its communicator. The
+// ranks of a communicator run the same layers on the same rows, each with its own experts or shards.
 #pragma once
 
 #include <cstdint>
 
 #include "base/status.h"
+#include "comm/communicator.h"
 #include "kernels/kernels.h"
 #include "moe/experts.h"
 #include "moe/gate.h"
@@ -37,9 +39,10 @@ class MoeTrace {
 
 class MoeRunner {
  public:
-  // kernels: of the ISA; plan, kernels and team outlive the runner.
+  // kernels: of the ISA; plan, kernels, team and communicator outlive the runner.
   static Result<MoeRunner> make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                                int64_t max_tokens, Bytes max_workspace = kMoeWorkspace);
+                                int64_t max_tokens, Bytes max_workspace = kMoeWorkspace,
+                                Communicator& communicator = loopback());
 
   Status run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
              MoeTrace* trace = nullptr);
@@ -47,13 +50,15 @@ class MoeRunner {
   int64_t workspace_bytes() const;
 
  private:
-  MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team);
-  // Dispatch, experts and combine of no more tokens than the workspace holds.
+  MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
+            Communicator& communicator);
+  // Dispatch, experts, combine and reduction of no more tokens than the workspace holds.
   Status run_pass(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
                   MatrixView<float> out);
 
   const MoePlan* plan_;
   ThreadTeam* team_;
+  Communicator* communicator_;
   ExpertsSizing sizing_;
   Gate gate_;
   Buffer experts_workspace_;

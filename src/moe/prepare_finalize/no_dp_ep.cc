@@ -27,7 +27,7 @@ class NoDpEp final : public PrepareFinalize {
     return {.hidden = hidden, .topk = topk};
   }
 
-  void combine(const CombineArgs& args) const override {
+  Partial<float> combine(const CombineArgs& args) const override {
     ROTA_CHECK(args.out.width().logical() == args.experts->rows.width().logical(),
                "the combine buffer is as wide as the experts' output");
     const int64_t tokens = args.topk.tokens;
@@ -36,6 +36,7 @@ class NoDpEp final : public PrepareFinalize {
       for (int64_t t = index * kBlockTokens; t < end; ++t) combine_token(args, t);
     };
     args.team->parallel_for((tokens + kBlockTokens - 1) / kBlockTokens, block);
+    return Partial<float>(args.out);
   }
 };
 

@@ -1,0 +1,55 @@
+// For tests: the ranks of a model in one process, one after the other. Each reduction adds the
+// rank's share to those of the ranks before it, so the last rank ends up with the sums.
+//
+//   RanksInTurn ranks(4);
+//   for (int rank = 0; rank < 4; ++rank) {
+//     ranks.begin(rank);
+//     run(ranks);        // any number of reductions, the same ones in every turn
+//   }
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "comm/communicator.h"
+
+namespace rota::testing {
+
+class RanksInTurn final : public Communicator {
+ public:
+  explicit RanksInTurn(int ranks) : ranks_(ranks) {}
+  int ranks() const override { return ranks_; }
+  int rank() const override { return rank_; }
+
+  void begin(int rank) {
+    ROTA_CHECK(rank == rank_ + 1 && rank < ranks_, "ranks take their turns in order");
+    rank_ = rank;
+    calls_ = 0;
+  }
+
+ private:
+  Status sum_over_ranks(MatrixView<float> rows) override {
+    if (rank_ == 0) sums_.emplace_back();
+    ROTA_CHECK(calls_ < sums_.size(), "every rank reduces as often as the first");
+    std::vector<float>& sum = sums_[calls_++];
+    const auto width = static_cast<size_t>(rows.width().logical());
+    sum.resize(static_cast<size_t>(rows.rows()) * width);
+    for (int64_t r = 0; r < rows.rows(); ++r) {
+      const std::span<float> row = rows.row(r);
+      const std::span<float> total = std::span(sum).subspan(static_cast<size_t>(r) * width, width);
+      for (size_t i = 0; i < width; ++i) total[i] += row[i];
+      std::copy(total.begin(), total.end(), row.begin());
+    }
+    return {};
+  }
+
+  int ranks_;
+  int rank_ = -1;
+  size_t calls_ = 0;                      // reductions of this rank's turn
+  std::vector<std::vector<float>> sums_;  // of each reduction, so far
+};
+
+}  // namespace rota::testing
