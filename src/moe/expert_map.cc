@@ -17,6 +17,11 @@ Result<ExpertMap> ExpertMap::make(int64_t experts, int ranks, int rank, ExpertPl
   return ExpertMap(experts, ranks, rank, placement);
 }
 
+ExpertMap ExpertMap::none(int64_t experts) {
+  const auto rank = static_cast<int>(experts);  // one more than there are experts for
+  return {experts, rank + 1, rank, ExpertPlacement::kLinear};
+}
+
 int64_t ExpertMap::count_of(int rank) const {
   return experts_ / ranks_ + (rank < experts_ % ranks_ ? 1 : 0);
 }

@@ -20,6 +20,8 @@ class ExpertMap {
  public:
   // All experts here.
   static ExpertMap whole(int64_t experts) { return {experts, 1, 0, ExpertPlacement::kLinear}; }
+  // No expert here: what a rank holds whose shard of every expert is empty.
+  static ExpertMap none(int64_t experts);
   // 0 <= rank < ranks; ranks need not divide the experts, nor be fewer.
   static Result<ExpertMap> make(int64_t experts, int ranks, int rank, ExpertPlacement placement);
 

@@ -54,6 +54,9 @@ TEST(ExpertMap, NoExpertIsNothing) {
   EXPECT_EQ(map.local(-1), std::nullopt);
   EXPECT_EQ(map.local(4), std::nullopt);
   EXPECT_EQ(map.local(3), 3);
+  const ExpertMap none = ExpertMap::none(4);
+  EXPECT_EQ(none.local_count(), 0);
+  for (int64_t expert = 0; expert < 4; ++expert) EXPECT_EQ(none.local(expert), std::nullopt);
 }
 
 TEST(ExpertMap, ImpossibleRanksAreErrors) {

@@ -15,23 +15,6 @@ constexpr int kE4m3One = 56;
 
 int64_t blocks_of(int64_t elements, int64_t block) { return round_up(elements, block) / block; }
 
-// Bytes of `count` neighbouring elements of a row.
-Bytes row_bytes(WeightFormat format, int64_t count) {
-  switch (format) {
-    case WeightFormat::kBf16:
-      return {count * 2};
-    case WeightFormat::kFloat32:
-      return {count * 4};
-    case WeightFormat::kMxfp4:
-      return kMxfp4BlockBytes * blocks_of(count, kMxfp4BlockElements);
-    case WeightFormat::kNvfp4:
-      return kNvfp4BlockBytes * blocks_of(count, kNvfp4BlockElements);
-    case WeightFormat::kFp8:
-      return {count};
-  }
-  return {0};
-}
-
 // Scale bytes of a row; one that stands for 1.
 Bytes scale_bytes(WeightFormat format, int64_t count) {
   if (format == WeightFormat::kMxfp4) return {blocks_of(count, kMxfp4BlockElements)};
@@ -108,6 +91,22 @@ Status pad_bias(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buff
 }
 
 }  // namespace
+
+Bytes row_bytes(WeightFormat format, int64_t count) {
+  switch (format) {
+    case WeightFormat::kBf16:
+      return {count * 2};
+    case WeightFormat::kFloat32:
+      return {count * 4};
+    case WeightFormat::kMxfp4:
+      return kMxfp4BlockBytes * blocks_of(count, kMxfp4BlockElements);
+    case WeightFormat::kNvfp4:
+      return kNvfp4BlockBytes * blocks_of(count, kNvfp4BlockElements);
+    case WeightFormat::kFp8:
+      return {count};
+  }
+  return {0};
+}
 
 Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias) {
   Bytes bytes = row_bytes(format, in.padded()) * out.padded();

@@ -16,6 +16,9 @@
 
 namespace rota {
 
+// Bytes of `count` neighbouring elements of a row; block formats: of all blocks that they touch.
+Bytes row_bytes(WeightFormat format, int64_t count);
+
 // Bytes of a matrix of these widths in a format: codes and scales, and the bias where there is one;
 // factors, a few numbers, are not counted.
 Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias);

@@ -30,9 +30,10 @@ Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
 }
 
 std::string describe(const MoePlan& plan) {
-  return fmt::format("experts {}, prepare/finalize {}, hidden {}, intermediate {}",
-                     plan.choice.describe(), to_string(plan.transport),
-                     to_string(plan.widths.experts_in), to_string(*plan.widths.intermediate));
+  return fmt::format(
+      "experts {}, prepare/finalize {}, hidden {}, intermediate {}", plan.choice.describe(),
+      to_string(plan.transport), to_string(plan.widths.experts_in),
+      plan.widths.intermediate ? to_string(*plan.widths.intermediate) : "none (an empty shard)");
 }
 
 }  // namespace rota

@@ -8,6 +8,7 @@
 #include "checkpoint/scan_scales.h"
 #include "moe/padded_copy.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota {
 namespace {
@@ -15,27 +16,32 @@ namespace {
 using Role = MatrixRole;
 constexpr std::array<Role, 3> kRoles = {Role::kGate, Role::kUp, Role::kDown};
 
-// The widths of one expert's matrix, or nothing where the layer has no such matrix.
+// The widths of one expert's matrix on this rank, and whether its bias is added here.
 struct MatrixWidths {
   Extent out{1};
   Extent in{1};
+  bool bias = false;
 };
 
+bool has_matrix(Role role, const MoeConfig& config) {
+  return role == Role::kDown || (role == Role::kGate ? config.gated() : !config.interleaved);
+}
+
+// Rows of the matrix that feed one intermediate element.
+int64_t rows_an_element(const MoeConfig& config) { return config.interleaved ? 2 : 1; }
+
+// Nothing where the layer has no such matrix, or the shard is empty.
 std::optional<MatrixWidths> widths_of(Role role, const MoeConfig& config, const WidthPlan& plan) {
-  ROTA_CHECK(plan.intermediate.has_value(), "weights of an empty shard");
+  if (!has_matrix(role, config) || !plan.intermediate) return std::nullopt;
   const Extent half = *plan.intermediate;
-  switch (role) {
-    case Role::kGate:
-      if (!config.gated()) return std::nullopt;
-      if (!config.interleaved) return MatrixWidths{half, plan.experts_in};
-      return MatrixWidths{Extent(2 * half.logical(), 2 * half.padded()), plan.experts_in};
-    case Role::kUp:
-      if (config.interleaved) return std::nullopt;
-      return MatrixWidths{half, plan.experts_in};
-    case Role::kDown:
-      return MatrixWidths{plan.experts_out, half};
+  if (role == Role::kDown) {
+    // Every shard's product is a part of the sum that the bias enters once (R6).
+    const bool first_shard = plan.intermediate_begin == 0;
+    return MatrixWidths{plan.experts_out, half, config.expert_bias && first_shard};
   }
-  return std::nullopt;
+  const int64_t rows = rows_an_element(config);
+  return MatrixWidths{Extent(rows * half.logical(), rows * half.padded()), plan.experts_in,
+                      config.expert_bias};
 }
 
 const std::string& name_of(Role role, const MoeConfig& config, const MoeTensorNames& names) {
@@ -57,13 +63,21 @@ struct StackedTensors {
   std::optional<TensorInfo> bias;
 };
 
-// What is read, in logical widths.
+// What the checkpoint holds, in whole logical widths.
 struct RoleShape {
   std::string name;
   int64_t experts = 0;
   int64_t out = 0;
   int64_t in = 0;
 };
+
+RoleShape whole_shape(Role role, const MoeConfig& config, const MoeTensorNames& names) {
+  const int64_t hidden = config.experts_hidden();
+  RoleShape shape{.name = name_of(role, config, names), .experts = config.router.experts};
+  shape.out = role == Role::kDown ? hidden : rows_an_element(config) * config.intermediate;
+  shape.in = role == Role::kDown ? config.intermediate : hidden;
+  return shape;
+}
 
 Result<TensorInfo> require(const Checkpoint& checkpoint, const std::string& name, DType dtype,
                            std::vector<int64_t> shape) {
@@ -124,12 +138,36 @@ WeightMatrix stacked_view(const StackedTensors& tensors, const MoeConfig& config
   return view;
 }
 
+// This rank's part of a whole matrix, where it lies. Offsets come from logical sizes (R5).
+WeightMatrix shard_of(const WeightMatrix& whole, Role role, const MoeConfig& config,
+                      const WidthPlan& plan) {
+  const int64_t begin = plan.intermediate_begin;
+  const int64_t count = plan.intermediate->logical();
+  if (role != Role::kDown) {
+    const int64_t rows = rows_an_element(config);
+    return column_slice(whole, rows * begin, rows * count);
+  }
+  WeightMatrix shard = input_slice(whole, begin, count);
+  if (begin > 0) shard.bias = nullptr;
+  return shard;
+}
+
+int64_t whole_blocks(int64_t elements, int64_t block) {
+  ROTA_CHECK(elements % block == 0, "a slice begins with a whole block");
+  return elements / block;
+}
+
+// Elements under one of WeightMatrix::scales.
+int64_t scale_block(WeightFormat format) {
+  return format == WeightFormat::kNvfp4 ? kNvfp4BlockElements : kMxfp4BlockElements;
+}
+
 bool is_copied(const MatrixWidths& widths) {
   return widths.out.is_padded() || widths.in.is_padded();
 }
 
 Bytes bytes_of(const MatrixWidths& widths, const MoeConfig& config) {
-  return matrix_bytes(config.format, widths.out, widths.in, config.expert_bias);
+  return matrix_bytes(config.format, widths.out, widths.in, widths.bias);
 }
 
 WeightMatrix& matrix_of(Role role, ExpertMatrices& expert) {
@@ -174,6 +212,19 @@ WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t co
   return slice;
 }
 
+WeightMatrix input_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
+  WeightMatrix slice = weights;
+  slice.in = Extent(count);
+  if (weights.order == WeightOrder::kInOut) {
+    slice.data += first * weights.row_stride.count;
+    return slice;
+  }
+  slice.data += row_bytes(weights.format, first).count;
+  if (weights.scales != nullptr) slice.scales += whole_blocks(first, scale_block(weights.format));
+  if (weights.folds()) slice.factors.data += whole_blocks(first, weights.factors.columns);
+  return slice;
+}
+
 ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t experts) {
   ExpertBytes total;
   for (const Role role : kRoles) {
@@ -205,10 +256,7 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
   const Role role = source.role;
   const auto widths = widths_of(role, config, *source.plan);
   if (!widths) return {};
-  const RoleShape shape{.name = name_of(role, config, *source.names),
-                        .experts = config.router.experts,
-                        .out = widths->out.logical(),
-                        .in = widths->in.logical()};
+  const RoleShape shape = whole_shape(role, config, *source.names);
   std::optional<StackedTensors> stacked;
   if (source.names->stacked) {
     ROTA_ASSIGN_OR_RETURN(stacked, require_stacked(checkpoint, config, shape));
@@ -226,6 +274,7 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
                                 .in = shape.in};
       ROTA_ASSIGN_OR_RETURN(view, load_linear(checkpoint, linear, factors_));
     }
+    view = shard_of(view, role, config, *source.plan);
     if (is_copied(*widths)) {
       ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));
     }
@@ -241,15 +290,15 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
     return error(StatusCode::kInternal, "{}: only headers were read", names.router_weight);
   }
   MoeLayer layer;
-  layer.map_ = source.map;
-  const auto locals = static_cast<size_t>(source.map.local_count());
+  layer.map_ = source.plan->intermediate ? source.map : ExpertMap::none(config.router.experts);
+  const auto locals = static_cast<size_t>(layer.map_.local_count());
   layer.experts_.resize(locals);
   ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
   for (const Role role : kRoles) {
     ROTA_RETURN_IF_ERROR(layer.add_role(
         checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));
   }
-  layer.bytes_ = expert_bytes(config, *source.plan, source.map.local_count());
+  layer.bytes_ = expert_bytes(config, *source.plan, layer.map_.local_count());
   layer.checks_->largest_scale =
       source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
   layer.checks_->good = std::vector<std::atomic<bool>>(locals);

@@ -2,6 +2,10 @@
 // the plan says so (R5): a logical region is copied into a padded one, gate and up apart, padded
 // elements are zero (codes: 0 under scales of 1) and so are padded biases.
 //
+// A tensor-parallel rank reads its part of the intermediate width, in whole quantisation blocks:
+// rows of gate and up (interleaved: pairs), columns of down; the first shard alone has down's bias.
+// An expert-parallel rank reads its own experts. No other bytes of the experts are touched.
+//
 //   ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(checkpoint, names, source));
 //   kernels.matmul({.weights = &layer.expert(local).down, ...});
 // The checkpoint must outlive the layer. MXFP4 scales of which no number can be made are found
@@ -39,6 +43,9 @@ struct ExpertMatrices {
 
 // Outputs [first, first + count) of a matrix, as a matrix of its own.
 WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count);
+// Inputs [first, first + count), likewise: a view whose rows lie as far apart as those of the whole.
+// Block formats: whole blocks, of which the last one of the matrix may be short. The bias stays.
+WeightMatrix input_slice(const WeightMatrix& weights, int64_t first, int64_t count);
 
 // What a layer's experts cost: `mapped` bytes are read in the file where they lie, `copied` ones
 // are in memory of our own.
@@ -66,7 +73,7 @@ class MoeLayer {
   ~MoeLayer();
 
   const WeightMatrix& router() const { return router_; }  // [E, H]
-  const ExpertMap& map() const { return map_; }
+  const ExpertMap& map() const { return map_; }           // of an empty shard: no expert is here
   const ExpertMatrices& expert(int64_t local) const { return experts_[size_t(local)]; }
   ExpertBytes bytes() const { return bytes_; }
   Bytes bytes_of_one_expert() const;  // as read by a token that chose it

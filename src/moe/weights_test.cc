@@ -59,7 +59,8 @@ struct Loaded {
 };
 
 Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
-            int64_t intermediate_alignment, std::optional<ExpertMap> map = std::nullopt) {
+            int64_t intermediate_alignment, std::optional<ExpertMap> map = std::nullopt,
+            ParallelShape parallel = {}) {
   const BackendContext context{.cpu = {}, .isa = Isa::kRef, .compute = Compute::kBf16};
   auto plan = plan_moe(moe_config(model.config),
                        {.backend = "ref",
@@ -67,6 +68,11 @@ Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
                         .intermediate_alignment = intermediate_alignment},
                        context);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
+  plan->widths = *plan_widths({.moe = plan->config,
+                               .experts = plan->choice.backend,
+                               .parallel = parallel,
+                               .hidden_alignment = hidden_alignment,
+                               .intermediate_alignment = intermediate_alignment});
   auto layer = MoeLayer::load(model.checkpoint, moe_tensor_names(model.config.architecture, 0),
                               {.config = &plan->config,
                                .plan = &plan->widths,
@@ -142,6 +148,52 @@ TEST_P(Weights, ARankHoldsItsExpertsOnly) {
     EXPECT_EQ(part.layer.bytes().mapped.count,
               part.layer.bytes_of_one_expert().count * map.local_count());
   }
+}
+
+// What a shard of an expert holds, in logical elements: rows of gate and up, columns of down, and
+// down's bias in the first shard alone.
+void expect_shard(const ExpertMatrices& whole, const ExpertMatrices& shard, const Loaded& loaded) {
+  const int64_t begin = loaded.plan.widths.intermediate_begin;
+  const int64_t count = loaded.plan.widths.intermediate->logical();
+  const int64_t rows = loaded.plan.config.interleaved ? 2 : 1;
+  expect_padded_copy(column_slice(whole.gate, rows * begin, rows * count), shard.gate);
+  if (rows == 1) expect_padded_copy(column_slice(whole.up, begin, count), shard.up);
+  WeightMatrix down = input_slice(whole.down, begin, count);
+  if (begin > 0) down.bias = nullptr;
+  expect_padded_copy(down, shard.down);
+  for (int64_t k = 0; k < count; ++k) {
+    ASSERT_EQ(element(shard.down, 3, k), element(whole.down, 3, begin + k)) << k;
+  }
+}
+
+TEST_P(Weights, ATensorParallelShardIsItsRowsAndColumns) {
+  const testing::MoeModel model = testing::golden_model(GetParam());
+  const Loaded whole = load(model, 0, 0);
+  for (const int shards : {2, 3, 16}) {
+    int64_t elements = 0;
+    for (int rank = 0; rank < shards; ++rank) {
+      for (const int64_t alignment : {0, 256}) {
+        const ParallelShape parallel{.tp = shards, .rank = rank};
+        const Loaded part = load(model, alignment, alignment, std::nullopt, parallel);
+        if (!part.plan.widths.intermediate) continue;
+        expect_shard(whole.layer.expert(1), part.layer.expert(1), part);
+        if (alignment == 0) {
+          EXPECT_EQ(part.layer.bytes().copied.count, 0) << "a shard is a view";
+          elements += part.plan.widths.intermediate->logical();
+        }
+      }
+    }
+    EXPECT_EQ(elements, model.config.intermediate) << shards;
+  }
+}
+
+TEST(EmptyShard, HasNoExpertAndCostsNothing) {
+  const testing::MoeModel model = testing::golden_model("gptoss-mxfp4-h160");
+  const Loaded last = load(model, 0, 0, std::nullopt, {.tp = 16, .rank = 15});
+  ASSERT_FALSE(last.plan.widths.intermediate.has_value());
+  EXPECT_EQ(last.layer.map().local_count(), 0);
+  EXPECT_EQ(last.layer.bytes().mapped.count + last.layer.bytes().copied.count, 0);
+  EXPECT_NE(describe(last.plan).find("empty shard"), std::string::npos);
 }
 
 TEST(ColumnSlice, IsTheSameElements) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "moe/experts/group_rows.h"
+#include "quant/mxfp4.h"
 
 namespace rota {
 namespace {
@@ -24,6 +25,7 @@ int64_t parts(int64_t count, int64_t each) { return (count + each - 1) / each; }
 struct Layout {
   explicit Layout(const ExpertsSizing& sizing, const KernelTable& kernels);
 
+  Extent intermediate{1};
   InputLayout in_layout;
   InputLayout down_layout;
   int64_t half = 0;         // padded columns of one of gate and up
@@ -59,7 +61,8 @@ Layout::Layout(const ExpertsSizing& sizing, const KernelTable& kernels) {
   constexpr int64_t kFloat = sizeof(float);
   const MoeConfig& config = *sizing.config;
   const WidthPlan& plan = *sizing.plan;
-  const Extent intermediate = *plan.intermediate;
+  // An empty shard has no expert, so no row ever needs its room: the smallest will do.
+  intermediate = plan.intermediate.value_or(Extent(1, kMxfp4BlockElements));
   const WeightMatrix gate_up = shape_of(config, intermediate, plan.experts_in);
   const WeightMatrix down = shape_of(config, plan.experts_out, intermediate);
   in_layout = kernels.input_layout(gate_up, sizing.compute);
@@ -133,8 +136,7 @@ class GroupedRun {
     return at<float>(layout_.members + member * layout_.member_bytes + layout_.member_scratch);
   }
   MatrixView<float> hidden() const {
-    return {at<float>(layout_.h), rows_.rows(), *run_.sizing->plan->intermediate,
-            layout_.half_stride};
+    return {at<float>(layout_.h), rows_.rows(), layout_.intermediate, layout_.half_stride};
   }
   MatrixView<float> output() const {
     return {at<float>(layout_.inputs_or_outputs), rows_.rows(), run_.sizing->plan->experts_out,
@@ -159,8 +161,8 @@ class GroupedRun {
     poison_tails(hidden());
     over_rows(rows_.rows(), [this](int64_t first, int64_t count) {
       kernels_.prepare_input(
-          hidden().row_range(first, count), {}, *run_.sizing->plan->intermediate,
-          layout_.down_layout, run_.sizing->compute,
+          hidden().row_range(first, count), {}, layout_.intermediate, layout_.down_layout,
+          run_.sizing->compute,
           at<std::byte>(layout_.prepared_h) + first * layout_.down_layout.token_stride.count);
     });
   }
