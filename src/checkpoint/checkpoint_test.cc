@@ -335,6 +335,24 @@ TEST(DummyWeights, AreFiniteAndOfSaneSize) {
   for (const uint8_t code : weights->find("w8")->as<uint8_t>()) EXPECT_NE(code & 0x7f, 0x7f);
 }
 
+// A state that neither dies at once nor grows: decays and steps of trained models.
+TEST(DummyWeights, Mamba2RemembersAndForgets) {
+  const auto weights = Checkpoint::dummy({{{"mixer.A_log", DType::kBf16, {64}},
+                                           {"mixer.dt_bias", DType::kBf16, {64}},
+                                           {"mixer.D", DType::kBf16, {64}}}});
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  for (size_t head = 0; head < 64; ++head) {
+    const auto value = [&](const char* name) {
+      return double{to_float(weights->find(name)->as<Bf16>()[head])};
+    };
+    const double step = std::log1p(std::exp(value("mixer.dt_bias")));
+    const double decay = std::exp(-step * std::exp(value("mixer.A_log")));
+    EXPECT_GT(decay, 0.001);
+    EXPECT_LT(decay, 0.999);
+    EXPECT_NEAR(value("mixer.D"), 1, 1);
+  }
+}
+
 TEST(DummyWeights, TooLargeForTheMachineIsAnError) {
   const std::vector<TensorSpec> specs = {{"w", DType::kU8, {int64_t{1} << 50}}};
   EXPECT_EQ(status_of(Checkpoint::dummy(specs)).code(), StatusCode::kResourceExhausted);

@@ -64,6 +64,16 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// Mamba2's numbers of each head: the state decays at exp(A_log) times the step, the step is
+// softplus(dt_bias + ...), D passes the input on.
+struct NamedValues {
+  std::string_view ending;
+  float mean = 0;
+  float deviation = 0;
+};
+constexpr std::array<NamedValues, 3> kMambaVectors = {
+    {{".A_log", 1.4f, 0.5f}, {".dt_bias", -2.0f, 0.5f}, {".D", 1.0f, 0.2f}}};
+
 // Number of inputs that one output sums over: the last dimension, but [E, in, out] stacks of
 // experts.
 double fan_in(const TensorSpec& spec) {
@@ -133,6 +143,12 @@ DummyFill::DummyFill(const TensorSpec& spec, uint64_t seed)
   } else if (norm) {
     mean_ = 1;
     deviation_ = 0.1f;
+  } else if (const auto special = std::find_if(
+                 kMambaVectors.begin(), kMambaVectors.end(),
+                 [&](const NamedValues& values) { return spec.name.ends_with(values.ending); });
+             special != kMambaVectors.end()) {
+    mean_ = special->mean;
+    deviation_ = special->deviation;
   } else if (vector || spec.name.ends_with("bias")) {
     deviation_ = 0.1f;
   } else if (spec.name.find("embed") != std::string::npos) {

@@ -2,7 +2,8 @@
 //
 // Contract: an element depends on (seed, tensor name, element index) alone, never on threads or
 // pieces. All values are finite. Matrices have a standard deviation of 1/sqrt(fan in), norms lie
-// about 1, biases are small, E8M0 scales 2^-8..2^-5, FP4 codes are any bytes.
+// about 1, biases are small, Mamba2's decays and steps are those of trained ones, E8M0 scales
+// 2^-8..2^-5, FP4 codes are any bytes.
 //
 //   DummyFill fill(spec, seed);
 //   fill.write(offset, piece);  // bytes [offset, offset + piece.size()) of the tensor

@@ -17,6 +17,7 @@ class SpecList {
   explicit SpecList(const ModelConfig& config) : c_(config) {}
 
   std::vector<TensorSpec> build() && {
+    if (c_.architecture == Architecture::kNemotronH) return std::move(*this).build_nemotron_h();
     add("model.embed_tokens.weight", {c_.vocab, c_.hidden});
     for (int64_t layer = 0; layer < c_.layers; ++layer) {
       const std::string prefix = fmt::format("model.layers.{}.", layer);
@@ -33,6 +34,8 @@ class SpecList {
         case Architecture::kQwen3Moe:
           add_separate_experts(layer, prefix + "mlp.gate");
           break;
+        case Architecture::kNemotronH:
+          break;
       }
     }
     add("model.norm.weight", {c_.hidden});
@@ -41,6 +44,46 @@ class SpecList {
   }
 
  private:
+  std::vector<TensorSpec> build_nemotron_h() && {
+    add("backbone.embeddings.weight", {c_.vocab, c_.hidden});
+    for (int64_t layer = 0; layer < c_.layers; ++layer) {
+      const std::string prefix = fmt::format("backbone.layers.{}.", layer);
+      add(prefix + "norm.weight", {c_.hidden});
+      if (c_.has_mamba(layer)) add_mamba(prefix + "mixer.");
+      if (c_.has_attention(layer)) add_attention(prefix + "mixer.");
+      if (c_.has_moe(layer)) add_nemotron_moe(layer, prefix + "mixer.");
+    }
+    add("backbone.norm_f.weight", {c_.hidden});
+    if (!c_.tie_word_embeddings) add_linear("lm_head", c_.vocab, c_.hidden, false);
+    return std::move(specs_);
+  }
+
+  void add_mamba(const std::string& prefix) {
+    const MambaConfig& m = c_.mamba;
+    for (const std::string_view of_heads : {"A_log", "D", "dt_bias"}) {
+      add(fmt::format("{}{}", prefix, of_heads), {m.heads});
+    }
+    add(prefix + "conv1d.weight", {m.conv_width(), 1, m.conv_kernel});
+    add(prefix + "conv1d.bias", {m.conv_width()});
+    add(prefix + "norm.weight", {m.inner()});
+    add_linear(prefix + "in_proj", m.projected(), c_.hidden, false);
+    add_linear(prefix + "out_proj", c_.hidden, m.inner(), false);
+  }
+
+  void add_nemotron_moe(int64_t layer, const std::string& prefix) {
+    add(prefix + "gate.weight", DType::kF32, {c_.experts, c_.hidden});
+    add(prefix + "gate.e_score_correction_bias", DType::kF32, {c_.experts});
+    add_experts(layer);
+    if (c_.shared_intermediate > 0) {
+      add_linear(prefix + "shared_experts.up_proj", c_.shared_intermediate, c_.hidden, false);
+      add_linear(prefix + "shared_experts.down_proj", c_.hidden, c_.shared_intermediate, false);
+    }
+    if (c_.latent > 0) {
+      add_linear(prefix + "fc1_latent_proj", c_.latent, c_.hidden, false);
+      add_linear(prefix + "fc2_latent_proj", c_.hidden, c_.latent, false);
+    }
+  }
+
   void add(std::string name, std::vector<int64_t> shape) {
     add(std::move(name), c_.dtype, std::move(shape));
   }
@@ -94,13 +137,17 @@ class SpecList {
 
   void add_separate_experts(int64_t layer, const std::string& router) {
     add(router + ".weight", {c_.experts, c_.hidden});
+    add_experts(layer);
+  }
+  void add_experts(int64_t layer) {
+    const int64_t width = c_.experts_hidden();
     for (int64_t expert = 0; expert < c_.experts; ++expert) {
       const ExpertModules names = expert_modules(c_.architecture, layer, std::to_string(expert));
       const auto add_in = [&](const std::string& name) {
-        if (!name.empty()) add_linear(name, c_.expert_format, c_.intermediate, c_.hidden);
+        if (!name.empty()) add_linear(name, c_.expert_format, c_.intermediate, width);
       };
       add_in(names.gate);
-      add_linear(names.down, c_.expert_format, c_.hidden, c_.intermediate);
+      add_linear(names.down, c_.expert_format, width, c_.intermediate);
       add_in(names.up);
     }
   }
@@ -130,6 +177,13 @@ Status check_expert_format(const ModelConfig& config, const Checkpoint& checkpoi
         kPlain, checkpoint.find(kPlain)->file);
   }
   return {};
+}
+
+// What is stored in float32 to lose nothing (a router) may be in BF16 too.
+Result<TensorInfo> require_either(const Checkpoint& checkpoint, const TensorSpec& spec) {
+  if (spec.dtype != DType::kF32) return checkpoint.require(spec);
+  constexpr std::array<DType, 2> kEither = {DType::kF32, DType::kBf16};
+  return checkpoint.require(spec.name, kEither, spec.shape);
 }
 
 // Tensors that this engine has no use for, and knows why: draft layers, factors of quantised
@@ -163,9 +217,10 @@ Status check_unused(std::span<const TensorSpec> specs, const Checkpoint& checkpo
         first->file, first->name, describe(first->dtype, first->shape),
         to_string(config.architecture), unknown);
   }
-  if (known > 0)
+  if (known > 0) {
     log::info("{} tensors of the weights are not needed (scales of activations, draft layers)",
               known);
+  }
   return {};
 }
 
@@ -182,7 +237,7 @@ Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {
     return checkpoint.find(spec.name) == nullptr;
   });
   for (const TensorSpec& spec : specs) {
-    const auto found = checkpoint.require(spec);
+    const auto found = require_either(checkpoint, spec);
     if (found.ok()) continue;
     if (missing < 2 || found.status().code() != StatusCode::kNotFound) return found.status();
     return error(found.status().code(), "{} (the first of {} missing tensors)",

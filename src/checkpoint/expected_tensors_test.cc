@@ -28,7 +28,7 @@ int64_t bytes_of(const std::vector<TensorSpec>& specs) {
 
 TEST(ExpectedTensors, AreExactlyThoseOfTheGoldens) {
   for (const char* model : {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288", "gptoss-bf16-h160",
-                            "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
+                            "mixtral-bf16-h72", "qwen3-bf16-h160", "nemotron-bf16-h336"}) {
     const ModelConfig config = config_of(model);
     const auto weights = Checkpoint::open(golden(model), {.headers_only = true});
     ASSERT_TRUE(weights.ok()) << weights.status().message();
@@ -70,6 +70,38 @@ TEST(ExpectedTensors, MatchThePublishedSizeOfQwen3) {
       "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "vocab_size": 151936})"));
   EXPECT_EQ(specs.size(), 18'867u);
   EXPECT_EQ(bytes_of(specs), 61'064'245'248);
+}
+
+// Published: the NVFP4 file's 24,147 tensors, of which each of the 5,888 expert, 46 shared and
+// 34 Mamba matrices that are quantised has three more than here.
+TEST(ExpectedTensors, MatchThePublishedCountOfNemotronNano) {
+  const auto specs = expected_tensors(config_of("nemotron-bf16-h336", R"({"hidden_size": 2688,
+      "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712,
+      "n_routed_experts": 128, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+      "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+      "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+      "num_hidden_layers": 52, "vocab_size": 131072})"));
+  EXPECT_EQ(specs.size() + 3 * (5'888 + 46 + 34), 24'147u);
+}
+
+TEST(CheckTensors, ARouterMayBeInBf16) {
+  const ModelConfig config = config_of("nemotron-bf16-h336");
+  auto specs = expected_tensors(config);
+  for (TensorSpec& spec : specs) {
+    if (spec.name.ends_with("gate.weight")) spec.dtype = DType::kBf16;
+  }
+  const auto weights = Checkpoint::dummy(specs);
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  EXPECT_TRUE(check_tensors(config, *weights).ok());
+}
+
+TEST(CheckTensors, DraftLayersAreSkipped) {
+  const ModelConfig config = config_of("nemotron-bf16-h336");
+  auto specs = expected_tensors(config);
+  specs.push_back({"mtp.layers.0.eh_proj.weight", DType::kBf16, {336, 672}});
+  const auto weights = Checkpoint::dummy(specs);
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  EXPECT_TRUE(check_tensors(config, *weights).ok());
 }
 
 TEST(ExpectedTensors, TiedEmbeddingsHaveNoHead) {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/nemotron_h_config.h"
 #include "checkpoint/quant_config.h"
 #include "checkpoint/rope_config.h"
 
@@ -31,13 +32,13 @@ constexpr NumberRange kPositive{0, 1e30, true};
 Result<Architecture> parse_architecture(JsonFields& f) {
   const std::string type = f.text("model_type");
   ROTA_RETURN_IF_ERROR(f.status());
-  for (const Architecture known :
-       {Architecture::kGptOss, Architecture::kMixtral, Architecture::kQwen3Moe}) {
+  for (const Architecture known : {Architecture::kGptOss, Architecture::kMixtral,
+                                   Architecture::kQwen3Moe, Architecture::kNemotronH}) {
     if (type == to_string(known)) return known;
   }
   return error(StatusCode::kUnsupported,
-               "{}: model_type is '{}', expected one of: gpt_oss, mixtral, qwen3_moe", f.path(),
-               type.substr(0, 60));
+               "{}: model_type is '{}', expected one of: gpt_oss, mixtral, qwen3_moe, nemotron_h",
+               f.path(), type.substr(0, 60));
 }
 
 // torch_dtype in older files, dtype in newer ones; BF16 if neither says.
@@ -52,10 +53,16 @@ DType parse_dtype_of(JsonFields& f) {
 
 void parse_sizes(JsonFields& f, ModelConfig& config) {
   config.hidden = f.integer("hidden_size", kWidth);
-  config.layers = f.integer("num_hidden_layers", kLayers);
+  if (config.architecture == Architecture::kNemotronH) {
+    parse_layer_kinds(f, config, kLayers);
+  } else {
+    config.layers = f.integer("num_hidden_layers", kLayers);
+    config.layer_kinds.assign(static_cast<size_t>(config.layers), LayerKind::kAttentionThenMoe);
+  }
   config.vocab = f.integer("vocab_size", kVocab);
   config.max_position = f.integer("max_position_embeddings", kPositions);
-  config.rms_eps = f.number("rms_norm_eps", kEpsilon);
+  const bool nemotron = config.architecture == Architecture::kNemotronH;
+  config.rms_eps = f.number(nemotron ? "layer_norm_epsilon" : "rms_norm_eps", kEpsilon);
   config.tie_word_embeddings = f.flag_or("tie_word_embeddings", false);
 }
 
@@ -110,15 +117,34 @@ void parse_attention_kinds(JsonFields& f, ModelConfig& config) {
     config.attention.push_back(name == "sliding_attention" ? AttentionKind::kSliding
                                                            : AttentionKind::kFull);
   }
+  for (size_t layer = 0; layer < config.attention.size(); ++layer) {
+    if (!config.has_attention(static_cast<int64_t>(layer))) {
+      config.attention[layer] = AttentionKind::kNone;
+    }
+  }
   bool any_slides = false;
   for (const AttentionKind kind : config.attention) any_slides |= kind == AttentionKind::kSliding;
   if (any_slides && !window_given) f.fail("sliding_window", "a number: layers slide");
   if (!any_slides) config.sliding_window = 0;
 }
 
+std::string_view name_of_expert_count(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kGptOss:
+    case Architecture::kMixtral:
+      return "num_local_experts";
+    case Architecture::kQwen3Moe:
+      return "num_experts";
+    case Architecture::kNemotronH:
+      return "n_routed_experts";
+  }
+  return "num_experts";
+}
+
 void parse_experts(JsonFields& f, ModelConfig& config) {
-  const bool qwen3 = config.architecture == Architecture::kQwen3Moe;
-  const std::string_view experts = qwen3 ? "num_experts" : "num_local_experts";
+  const bool moe_size = config.architecture == Architecture::kQwen3Moe ||
+                        config.architecture == Architecture::kNemotronH;
+  const std::string_view experts = name_of_expert_count(config.architecture);
   config.experts = f.integer(experts, kExperts);
   const auto used = f.maybe_integer("num_experts_per_tok", {1, config.experts});
   const auto also = f.maybe_integer("experts_per_token", {1, config.experts});
@@ -127,7 +153,7 @@ void parse_experts(JsonFields& f, ModelConfig& config) {
     f.fail("experts_per_token", fmt::format("the same as num_experts_per_tok ({})", *used));
   }
   config.top_k = used ? *used : also.value_or(1);
-  config.intermediate = f.integer(qwen3 ? "moe_intermediate_size" : "intermediate_size", kWidth);
+  config.intermediate = f.integer(moe_size ? "moe_intermediate_size" : "intermediate_size", kWidth);
   if (config.layers * config.experts > kMaxExpertsOfAllLayers) {
     f.fail(experts, fmt::format("at most {} in {} layers", kMaxExpertsOfAllLayers / config.layers,
                                 config.layers));
@@ -218,8 +244,30 @@ std::string_view to_string(Architecture architecture) {
       return "mixtral";
     case Architecture::kQwen3Moe:
       return "qwen3_moe";
+    case Architecture::kNemotronH:
+      return "nemotron_h";
   }
   return "unknown";
+}
+
+bool ModelConfig::has_attention(int64_t layer) const {
+  const LayerKind kind = layer_kinds[static_cast<size_t>(layer)];
+  return kind == LayerKind::kAttentionThenMoe || kind == LayerKind::kAttention;
+}
+
+bool ModelConfig::has_moe(int64_t layer) const {
+  const LayerKind kind = layer_kinds[static_cast<size_t>(layer)];
+  return kind == LayerKind::kAttentionThenMoe || kind == LayerKind::kMoe;
+}
+
+bool ModelConfig::has_mamba(int64_t layer) const {
+  return layer_kinds[static_cast<size_t>(layer)] == LayerKind::kMamba;
+}
+
+int64_t ModelConfig::moe_layers() const {
+  int64_t count = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) count += has_moe(layer) ? 1 : 0;
+  return count;
 }
 
 Result<ModelConfig> parse_model_config(const json& document, std::string_view source) {
@@ -232,7 +280,11 @@ Result<ModelConfig> parse_model_config(const json& document, std::string_view so
   parse_heads(f, config);
   ROTA_RETURN_IF_ERROR(f.status());
   parse_attention_kinds(f, config);
-  config.rope = parse_rope(f, config);
+  if (config.architecture == Architecture::kNemotronH) {
+    config.rope.type = RopeType::kNone;  // its files name a rope_theta that is not used
+  } else {
+    config.rope = parse_rope(f, config);
+  }
   parse_experts(f, config);
   parse_token_ids(f, config);
   switch (config.architecture) {
@@ -244,6 +296,9 @@ Result<ModelConfig> parse_model_config(const json& document, std::string_view so
       break;
     case Architecture::kQwen3Moe:
       parse_qwen3_moe(f, config);
+      break;
+    case Architecture::kNemotronH:
+      parse_nemotron_h(f, config);
       break;
   }
   ROTA_RETURN_IF_ERROR(f.status());

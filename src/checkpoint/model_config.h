@@ -23,7 +23,7 @@
 
 namespace rota {
 
-enum class Architecture { kGptOss, kMixtral, kQwen3Moe };
+enum class Architecture { kGptOss, kMixtral, kQwen3Moe, kNemotronH };
 std::string_view to_string(Architecture architecture);  // model_type: "gpt_oss"
 
 enum class RopeType { kNone, kDefault, kYarn };
@@ -42,12 +42,30 @@ struct RopeConfig {
       1;  // multiplies cos and sin; resolved from attention_factor, mscale, factor
 };
 
-enum class AttentionKind { kFull, kSliding };
+enum class AttentionKind { kFull, kSliding, kNone };
+
+// What a layer consists of: one or two mixers, each x += mixer(norm(x)).
+enum class LayerKind { kAttentionThenMoe, kMamba, kMoe, kAttention };
+
+// A Mamba2 layer. The rows of its input projection are z, then x, B and C, which pass through the
+// convolution, then one step size for each head.
+struct MambaConfig {
+  int64_t heads = 0;  // 0: no layer is a Mamba layer
+  int64_t head_dim = 0;
+  int64_t groups = 0;  // of heads that share B and C
+  int64_t state = 0;   // of each element of a head
+  int64_t conv_kernel = 0;
+
+  int64_t inner() const { return heads * head_dim; }
+  int64_t conv_width() const { return inner() + 2 * groups * state; }
+  int64_t projected() const { return inner() + conv_width() + heads; }
+};
 
 enum class Activation {
   kSilu,           // silu(gate) * up
   kClampedSwiglu,  // gpt-oss: gate and up clamped at swiglu_limit, (up + 1) * gate * sigmoid(1.702
                    // gate)
+  kRelu2,          // max(up, 0)^2: not gated
 };
 
 enum class QuantMethod { kNone, kMxfp4, kFp8, kCompressedTensors, kModelOpt };
@@ -84,6 +102,9 @@ struct ModelConfig {
   std::vector<AttentionKind> attention;  // [layers]
   RopeConfig rope;
 
+  std::vector<LayerKind> layer_kinds;  // [layers]
+  MambaConfig mamba;
+
   int64_t experts = 0;
   int64_t top_k = 0;
   bool norm_topk_prob = true;  // the chosen weights sum to 1
@@ -92,12 +113,25 @@ struct ModelConfig {
   double swiglu_limit = 0;   // kClampedSwiglu only
   bool expert_bias = false;  // gate_up and down
   bool router_bias = false;
+  bool router_correction_bias = false;  // added to the scores that choose, not to the weights
+  int64_t expert_groups = 1;            // experts are chosen from
+  int64_t expert_groups_kept = 1;       // the best groups only
+  double routed_scaling_factor = 1;     // part of the routing weights
+  int64_t shared_intermediate = 0;      // of the expert that serves every token; 0: there is none
+  int64_t latent = 0;                   // routed experts work in this width; 0: in `hidden`
   QuantConfig quant;
   LinearFormat expert_format;  // of the routed experts, resolved from `quant`
 
   std::vector<int32_t> eos_token_ids;  // may be empty: generation_config.json may name them
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
+
+  bool has_attention(int64_t layer) const;
+  bool has_moe(int64_t layer) const;
+  bool has_mamba(int64_t layer) const;
+  int64_t moe_layers() const;
+  // The width that goes into the routed experts and comes out of them.
+  int64_t experts_hidden() const { return latent > 0 ? latent : hidden; }
 };
 
 struct ConfigOptions {

@@ -26,6 +26,7 @@ std::string golden(std::string_view model) {
 
 json gpt_oss() { return *read_json_file(golden("gptoss-mxfp4-h160") + "/config.json"); }
 json qwen3() { return *read_json_file(golden("qwen3-bf16-h160") + "/config.json"); }
+json nemotron() { return *read_json_file(golden("nemotron-bf16-h336") + "/config.json"); }
 json mixtral() { return *read_json_file(golden("mixtral-bf16-h72") + "/config.json"); }
 
 // The golden's config with some entries replaced.
@@ -106,6 +107,63 @@ TEST(ModelConfig, Qwen3Golden) {
   EXPECT_TRUE(c->qk_norm && c->norm_topk_prob);
   EXPECT_FALSE(c->attention_bias);
   EXPECT_EQ(c->rms_eps, 1e-6);
+}
+
+TEST(ModelConfig, NemotronGolden) {
+  const auto c = read_model_config(golden("nemotron-bf16-h336"));
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->architecture, Architecture::kNemotronH);
+  EXPECT_EQ(c->layers, 6);  // ME*EME
+  EXPECT_THAT(c->layer_kinds, ElementsAre(LayerKind::kMamba, LayerKind::kMoe, LayerKind::kAttention,
+                                          LayerKind::kMoe, LayerKind::kMamba, LayerKind::kMoe));
+  EXPECT_THAT(c->attention,
+              ElementsAre(AttentionKind::kNone, AttentionKind::kNone, AttentionKind::kFull,
+                          AttentionKind::kNone, AttentionKind::kNone, AttentionKind::kNone));
+  EXPECT_EQ(c->moe_layers(), 3);
+  EXPECT_TRUE(c->has_mamba(0) && !c->has_moe(0) && !c->has_attention(0));
+  EXPECT_EQ(c->rope.type, RopeType::kNone);
+  EXPECT_EQ(c->rms_eps, 1e-5);
+  EXPECT_EQ(c->mamba.inner(), 6 * 16);
+  EXPECT_EQ(c->mamba.conv_width(), 96 + 2 * 2 * 16);
+  EXPECT_EQ(c->mamba.projected(), 96 + 160 + 6);
+  EXPECT_EQ(c->mamba.conv_kernel, 4);
+  EXPECT_EQ(c->experts, 10);
+  EXPECT_EQ(c->top_k, 4);
+  EXPECT_EQ(c->intermediate, 80);
+  EXPECT_EQ(c->shared_intermediate, 144);
+  EXPECT_EQ(c->latent, 0);
+  EXPECT_EQ(c->routed_scaling_factor, 2.5);
+  EXPECT_EQ(c->activation, Activation::kRelu2);
+  EXPECT_TRUE(c->norm_topk_prob && c->router_correction_bias);
+  EXPECT_FALSE(c->router_bias || c->expert_bias || c->attention_bias);
+}
+
+TEST(ModelConfig, NemotronLayersMayBeAListOfNames) {
+  json config = nemotron();
+  config.erase("hybrid_override_pattern");
+  config.erase("num_hidden_layers");
+  config["layers_block_type"] = {"mamba", "moe", "attention"};
+  const auto c = parse_model_config(config, "config.json");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_THAT(c->layer_kinds,
+              ElementsAre(LayerKind::kMamba, LayerKind::kMoe, LayerKind::kAttention));
+}
+
+TEST(ModelConfig, NemotronLatentWidthAndGroups) {
+  const auto c = parse_with(nemotron(), R"({"moe_latent_size": 48, "n_group": 5, "topk_group": 2,
+      "n_shared_experts": 0})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->latent, 48);
+  EXPECT_EQ(c->expert_groups, 5);
+  EXPECT_EQ(c->expert_groups_kept, 2);
+  EXPECT_EQ(c->shared_intermediate, 0);
+}
+
+TEST(ModelConfig, NemotronWithoutMambaNeedsNoneOfItsSizes) {
+  const auto c = parse_with(nemotron(), R"({"hybrid_override_pattern": "*E", "num_hidden_layers": 2,
+      "mamba_num_heads": null})");
+  ASSERT_TRUE(c.ok()) << c.status().message();
+  EXPECT_EQ(c->mamba.heads, 0);
 }
 
 TEST(ModelConfig, Qwen3WindowIsOffUnlessTurnedOn) {
@@ -287,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"BosNegative", R"({"bos_token_id": -1})", "bos_token_id is -1"},
         Lie{"ActivationUnknown", R"({"hidden_act": "gelu"})", "hidden_act is 'gelu'"},
         Lie{"TypeUnknown", R"({"model_type": "llama"})",
-            "model_type is 'llama', expected one of: gpt_oss, mixtral, qwen3_moe"},
+            "model_type is 'llama', expected one of: gpt_oss, mixtral, qwen3_moe, nemotron_h"},
         Lie{"TypeMissing", R"({"model_type": null})", "model_type is missing"},
         Lie{"Float16", R"({"torch_dtype": "float16"})",
             "torch_dtype is 'float16', expected bfloat16"},
@@ -306,6 +364,61 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"ExpertsOfAllLayers", R"({"num_local_experts": 4096, "num_hidden_layers": 1024,
                                       "layer_types": null})",
             "num_local_experts is 4096, expected at most 256 in 1024 layers"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+class NemotronConfigThatLies : public ::testing::TestWithParam<Lie> {};
+
+TEST_P(NemotronConfigThatLies, IsRefusedByName) {
+  EXPECT_THAT(fault_with(nemotron(), GetParam().overrides),
+              AllOf(HasSubstr("config.json: "), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Hostile, NemotronConfigThatLies,
+    ::testing::Values(
+        Lie{"PatternMissing", R"({"hybrid_override_pattern": null})",
+            "hybrid_override_pattern is missing, expected a string"},
+        Lie{"PatternEmpty", R"({"hybrid_override_pattern": ""})",
+            "hybrid_override_pattern has 0 layers, expected 1 to 1024"},
+        Lie{"PatternDense", R"({"hybrid_override_pattern": "ME*-ME"})",
+            "hybrid_override_pattern has '-' at layer 3"},
+        Lie{"PatternShort", R"({"hybrid_override_pattern": "ME*E"})",
+            "num_hidden_layers is 6, expected 4, as hybrid_override_pattern says"},
+        Lie{"PatternWithoutExperts", R"({"hybrid_override_pattern": "M*M*M*"})",
+            "hybrid_override_pattern has no mixture of experts"},
+        Lie{"ListUnknown",
+            R"({"hybrid_override_pattern": null, "layers_block_type": ["mamba", "mlp"]})",
+            "layers_block_type has 'mlp' at layer 1"},
+        Lie{"ListAndPattern", R"({"layers_block_type": ["mamba", "moe"]})",
+            "hybrid_override_pattern and layers_block_type disagree"},
+        Lie{"NoMambaHeads", R"({"mamba_num_heads": 0})", "mamba_num_heads is 0"},
+        Lie{"MambaHeadDimHuge", R"({"mamba_head_dim": 4097})", "mamba_head_dim is 4097"},
+        Lie{"MambaGroups", R"({"n_groups": 4})",
+            "n_groups is 4, expected a divisor of mamba_num_heads (6)"},
+        Lie{"MambaGroupsZero", R"({"n_groups": 0})", "n_groups is 0"},
+        Lie{"StateMissing", R"({"ssm_state_size": null})", "ssm_state_size is missing"},
+        Lie{"ConvOne", R"({"conv_kernel": 1})",
+            "conv_kernel is 1, expected an integer from 2 to 16"},
+        Lie{"MambaTooWide", R"({"mamba_num_heads": 4096, "mamba_head_dim": 4096, "n_groups": 1})",
+            "make an input projection of"},
+        Lie{"ConvWithoutBias", R"({"use_conv_bias": false})",
+            "use_conv_bias is false, expected true"},
+        Lie{"ProjectionBias", R"({"mamba_proj_bias": true})", "mamba_proj_bias is true"},
+        Lie{"MlpBias", R"({"mlp_bias": true})", "mlp_bias is true"},
+        Lie{"Activation", R"({"mlp_hidden_act": "silu"})",
+            "mlp_hidden_act is 'silu', expected relu2"},
+        Lie{"MambaActivation", R"({"mamba_hidden_act": "gelu"})", "mamba_hidden_act is 'gelu'"},
+        Lie{"RoutedScaling", R"({"routed_scaling_factor": 0})", "routed_scaling_factor is 0"},
+        Lie{"RouterGroups", R"({"n_group": 3})",
+            "n_group is 3, expected a divisor of n_routed_experts (10)"},
+        Lie{"RouterGroupsKept", R"({"n_group": 5, "topk_group": 6})", "topk_group is 6"},
+        Lie{"RouterGroupsTooSmall", R"({"n_group": 5, "topk_group": 1})",
+            "num_experts_per_tok is 4, expected at most 2"},
+        Lie{"SharedExperts", R"({"n_shared_experts": 2})", "n_shared_experts is 2"},
+        Lie{"SharedWidth", R"({"moe_shared_expert_intermediate_size": 0})",
+            "moe_shared_expert_intermediate_size is 0"},
+        Lie{"LatentZero", R"({"moe_latent_size": 0})", "moe_latent_size is 0"},
+        Lie{"Epsilon", R"({"layer_norm_epsilon": 0})", "layer_norm_epsilon is 0"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ConfigHostile, NanRopeIsNoJson) {

@@ -64,6 +64,7 @@ Result<LinearFormat> format_of_experts(const ModelConfig& config, std::string_vi
                  source, first, module);
   };
   for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.has_moe(layer)) continue;
     for (int64_t expert = 0; expert < config.experts; ++expert) {
       const ExpertModules modules =
           expert_modules(config.architecture, layer, std::to_string(expert));
@@ -175,7 +176,7 @@ Status resolve_quantization(ModelConfig& config, std::string_view source) {
   ROTA_ASSIGN_OR_RETURN(config.expert_format, format_of_experts(config, source));
   if (config.expert_format.code != LinearCode::kNvfp4) return {};
   constexpr int64_t kBlock = kNvfp4BlockElements;
-  ROTA_RETURN_IF_ERROR(check_blocks(source, "NVFP4", "hidden_size", config.hidden, kBlock));
+  ROTA_RETURN_IF_ERROR(check_blocks(source, "NVFP4", "the experts' width", config.experts_hidden(), kBlock));
   return check_blocks(source, "NVFP4", "the experts' intermediate size", config.intermediate,
                       kBlock);
 }

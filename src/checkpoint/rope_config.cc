@@ -22,6 +22,7 @@ double default_theta(Architecture architecture) {
     case Architecture::kMixtral:
       return 1e6;
     case Architecture::kQwen3Moe:
+    case Architecture::kNemotronH:
       return 10000;
   }
   return 10000;

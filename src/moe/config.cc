@@ -41,11 +41,19 @@ MoeConfig moe_config(const ModelConfig& config) {
   out.router.experts = config.experts;
   out.router.top_k = config.top_k;
   out.router.renormalise = config.norm_topk_prob;
+  out.router.scaling_factor = static_cast<float>(config.routed_scaling_factor);
+  out.router.groups = config.expert_groups;
+  out.router.groups_kept = config.expert_groups_kept;
+  out.router_correction_bias = config.router_correction_bias;
+  out.shared_intermediate = config.shared_intermediate;
+  out.latent = config.latent;
   out.router_bias = config.router_bias;
   out.expert_bias = config.expert_bias;
   if (config.activation == Activation::kClampedSwiglu) {
     out.activation = ExpertActivation::kSwigluOai;
     out.swiglu_limit = static_cast<float>(config.swiglu_limit);
+  } else if (config.activation == Activation::kRelu2) {
+    out.activation = ExpertActivation::kRelu2;
   }
   switch (config.architecture) {
     case Architecture::kGptOss:
@@ -57,6 +65,9 @@ MoeConfig moe_config(const ModelConfig& config) {
     case Architecture::kMixtral:
     case Architecture::kQwen3Moe:
       out.router.kind = RouterKind::kSoftmaxTopk;
+      break;
+    case Architecture::kNemotronH:
+      out.router.kind = RouterKind::kSigmoidBiasGroups;
       break;
   }
   out.linear = config.expert_format;
@@ -107,6 +118,18 @@ MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer) {
       const bool mixtral = architecture == Architecture::kMixtral;
       names.router_weight = fmt::format("model.layers.{}.{}.gate.weight", layer,
                                         mixtral ? "block_sparse_moe" : "mlp");
+      break;
+    }
+    case Architecture::kNemotronH: {
+      const std::string mixer = fmt::format("backbone.layers.{}.mixer.", layer);
+      names.up = mixer + "experts.{}.up_proj.weight";
+      names.down = mixer + "experts.{}.down_proj.weight";
+      names.router_weight = mixer + "gate.weight";
+      names.correction_bias = mixer + "gate.e_score_correction_bias";
+      names.shared_up = mixer + "shared_experts.up_proj";
+      names.shared_down = mixer + "shared_experts.down_proj";
+      names.latent_in = mixer + "fc1_latent_proj";
+      names.latent_out = mixer + "fc2_latent_proj";
       break;
     }
   }

@@ -41,6 +41,7 @@ struct MoeConfig {
   int64_t shared_intermediate = 0;  // of the experts that serve every token; 0: there are none
   RouterConfig router;
   bool router_bias = false;
+  bool router_correction_bias = false;  // kSigmoidBiasGroups: added to the scores that choose
   ExpertActivation activation = ExpertActivation::kSiluMul;
   float swiglu_alpha = 1.702f;  // kSwigluOai
   float swiglu_limit = 7.0f;    // kSwigluOai
@@ -73,6 +74,12 @@ struct MoeTensorNames {
   std::string down;
   std::string router_weight;
   std::string router_bias;
+  std::string correction_bias;
+  // Modules, without ".weight".
+  std::string shared_up;
+  std::string shared_down;
+  std::string latent_in;
+  std::string latent_out;
 };
 
 MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer);
