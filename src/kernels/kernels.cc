@@ -9,8 +9,9 @@
 #define ROTA_ROW_KERNELS(ns)                                                                      \
   .kv_page_bytes = ns::kv_page_bytes, .attend_scratch_bytes = ns::attend_scratch_bytes,           \
   .store_kv = ns::store_kv, .attend = ns::attend, .rms_norm = ns::rms_norm, .rotate = ns::rotate, \
-  .swiglu_oai = ns::swiglu_oai, .silu_mul = ns::silu_mul, .add = ns::add,                         \
-  .add_scaled = ns::add_scaled, .bf16_to_float = ns::bf16_to_float, .softmax = ns::softmax
+  .swiglu_oai = ns::swiglu_oai, .silu_mul = ns::silu_mul, .relu2 = ns::relu2, .add = ns::add,     \
+  .add_scaled = ns::add_scaled, .bf16_to_float = ns::bf16_to_float, .softmax = ns::softmax,       \
+  .causal_conv = ns::causal_conv, .ssm_scan = ns::ssm_scan, .gated_norm = ns::gated_norm
 
 #define ROTA_MATMUL_KERNELS(ns, suffix)                                                           \
   .input_layout = ns::input_layout##suffix, .prepare_input = ns::prepare_input,                   \

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/mamba2.h"
 #include "kernels/matmul.h"
 #include "platform/cpu.h"
 #include "tensor/matrix.h"
@@ -77,12 +78,19 @@ struct KernelTable {
   void (*rotate)(const RotateArgs& args);
   void (*swiglu_oai)(const SwigluOaiArgs& args);
   void (*silu_mul)(const SiluMulArgs& args);
+  void (*relu2)(MatrixView<const float> x,
+                MatrixView<float> out);  // max(x, 0)^2; out may be x
   void (*add)(MatrixView<float> into,
               MatrixView<const float> what);  // into += what, logical columns
   // out += scale * what, one row: the combine's weighted sum, each product rounded, then added.
   void (*add_scaled)(std::span<float> out, float scale, std::span<const float> what);
   void (*bf16_to_float)(std::span<const Bf16> in, std::span<float> out);
   void (*softmax)(std::span<float> row);  // in place, max subtracted
+
+  // Mamba2, see mamba2.h.
+  void (*causal_conv)(const CausalConvArgs& args);
+  void (*ssm_scan)(const SsmScanArgs& args);
+  void (*gated_norm)(const GatedNormArgs& args);
 };
 
 // The table of an ISA on this CPU (features decide whether the BF16 dot product is used). Asking

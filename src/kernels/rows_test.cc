@@ -156,8 +156,29 @@ TEST_P(Rows, SigmoidIsWithinTwoRoundingsOverItsWholeRange) {
   }
 }
 
+std::vector<float> relu2(const KernelTable& kernels, const std::vector<float>& x) {
+  const Guarded<float> in(x);
+  const Guarded<float> out(x.size());
+  kernels.relu2(in.row(), out.row());
+  return out.values();
+}
+
+TEST_P(Rows, Relu2EqualsRefBitForBit) {
+  Random random(10);
+  for (const int64_t n : lengths()) {
+    std::vector<float> x = random.normal(n, 5.0f);
+    const std::vector<float> want = relu2(ref_kernels(), x);
+    ASSERT_EQ(bits(relu2(kernels(), x)), bits(want)) << length_name(n);
+    const MatrixView<float> view(x.data(), 1, Extent(n), n);
+    kernels().relu2(view, view);
+    ASSERT_EQ(bits(x), bits(want)) << "in place, " << length_name(n);
+  }
+}
+
 TEST_P(Rows, ActivationsMatchGoldens) {
   const GoldenFile golden("activations.safetensors");
+  expect_close(relu2(kernels(), golden.floats("up")), golden.floats("relu2.out"), 1e-6, 1e-30,
+               "relu2");
   expect_close(swiglu(kernels(), golden.floats("swiglu_oai.in"), 7.0f),
                golden.floats("swiglu_oai.out"), 1e-6, 1e-30, "swiglu_oai");
   expect_close(silu_mul(kernels(), golden.floats("gate"), golden.floats("up")),

@@ -25,9 +25,15 @@ void rms_norm(const RmsNormArgs& args);
 void rotate(const RotateArgs& args);
 void swiglu_oai(const SwigluOaiArgs& args);
 void silu_mul(const SiluMulArgs& args);
+void relu2(MatrixView<const float> x, MatrixView<float> out);
 void add(MatrixView<float> into, MatrixView<const float> what);
 void add_scaled(std::span<float> out, float scale, std::span<const float> what);
 void bf16_to_float(std::span<const Bf16> in, std::span<float> out);
 void softmax(std::span<float> row);
+
+// mamba2.cc
+void causal_conv(const CausalConvArgs& args);
+void ssm_scan(const SsmScanArgs& args);
+void gated_norm(const GatedNormArgs& args);
 
 }  // namespace rota::avx2

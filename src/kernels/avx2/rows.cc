@@ -10,6 +10,7 @@ void rms_norm(const RmsNormArgs& args) { lanes::rms_norm<Lanes>(args); }
 void rotate(const RotateArgs& args) { lanes::rotate<Lanes>(args); }
 void swiglu_oai(const SwigluOaiArgs& args) { lanes::swiglu_oai<Lanes>(args); }
 void silu_mul(const SiluMulArgs& args) { lanes::silu_mul<Lanes>(args); }
+void relu2(MatrixView<const float> x, MatrixView<float> out) { lanes::relu2<Lanes>(x, out); }
 void add(MatrixView<float> into, MatrixView<const float> what) { lanes::add<Lanes>(into, what); }
 void add_scaled(std::span<float> out, float scale, std::span<const float> what) {
   lanes::add_scaled<Lanes>(out, scale, what);

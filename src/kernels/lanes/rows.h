@@ -130,6 +130,19 @@ void silu_mul(const SiluMulArgs& args) {
 }
 
 template <class L>
+void relu2(MatrixView<const float> x, MatrixView<float> out) {
+  const int64_t width = out.width().logical();
+  for (int64_t t = 0; t < out.rows(); ++t) {
+    const float* in = x.data() + t * x.stride();
+    float* squares = out.data() + t * out.stride();
+    for_each_vector<L>(width, [&](int64_t i, auto part) {
+      const auto positive = L::max(L::zero(), part.load(in + i));
+      part.store(squares + i, L::mul(positive, positive));
+    });
+  }
+}
+
+template <class L>
 void add(MatrixView<float> into, MatrixView<const float> what) {
   const int64_t width = into.width().logical();
   for (int64_t t = 0; t < into.rows(); ++t) {

@@ -1,4 +1,4 @@
-// Gated activations, scalar: each element in double, rounded once.
+// Activations, scalar: each element in double, rounded once.
 #include <algorithm>
 #include <cmath>
 
@@ -33,6 +33,18 @@ void silu_mul(const SiluMulArgs& args) {
     for (int64_t i = 0; i < width; ++i) {
       const double gate = gates[i];
       out[i] = static_cast<float>(gate * sigmoid(gate) * double{ups[i]});
+    }
+  }
+}
+
+void relu2(MatrixView<const float> x, MatrixView<float> out) {
+  const int64_t width = out.width().logical();
+  for (int64_t t = 0; t < out.rows(); ++t) {
+    const float* in = x.row(t).data();
+    float* squares = out.row(t).data();
+    for (int64_t i = 0; i < width; ++i) {
+      const float positive = in[i] < 0 ? 0.0f : in[i];
+      squares[i] = positive * positive;
     }
   }
 }
