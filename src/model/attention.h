@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "kernels/execution.h"
+#include "kernels/linear.h"
 #include "model/decoder_weights.h"
-#include "model/execution.h"
 #include "model/kv_cache.h"
-#include "model/linear.h"
 #include "model/step.h"
 
 namespace rota {

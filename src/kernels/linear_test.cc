@@ -1,4 +1,4 @@
-#include "model/linear.h"
+#include "kernels/linear.h"
 
 #include <gtest/gtest.h>
 
@@ -87,6 +87,28 @@ TEST_P(LinearTest, AnyNumberOfThreadsGivesTheSameBits) {
   for (const int threads : {2, 3}) {
     const std::vector<float> many = run(*GetParam(), {w.matrix}, x.view(), threads);
     EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0) << threads;
+  }
+}
+
+// From a matrix alone, into columns of something wider: the bits of the linear, and no others touched.
+TEST_P(LinearTest, AMatrixAloneIsTheSame) {
+  const RandomMatrix w(301, 160, 5);
+  const Matrix<float> x = random_rows(9, 160);
+  const std::vector<float> want = run(*GetParam(), {w.matrix}, x.view(), 2);
+  ThreadTeam team({.threads = 3, .pin = false});
+  const auto exec =
+      Execution::make(*GetParam(), Compute::kBf16, team, {.max_in = w.matrix.in, .attention = {}});
+  ASSERT_TRUE(exec.ok()) << exec.status().message();
+  const InputLayout layout = GetParam()->input_layout(w.matrix, Compute::kBf16);
+  const auto prepared =
+      Buffer::allocate(static_cast<size_t>((layout.token_stride * 9).count), Fill::kUnspecified);
+  ASSERT_TRUE(prepared.ok()) << prepared.status().message();
+  std::vector<float> out(9 * 400, -1.0f);
+  run_linear(*exec, w.matrix, exec->prepare(x.view(), w.matrix.in, layout, prepared->data()),
+             MatrixView<float>(out.data(), 9, Extent(301), 400));
+  for (size_t row = 0; row < 9; ++row) {
+    EXPECT_EQ(std::memcmp(&out[row * 400], &want[row * 301], 301 * sizeof(float)), 0) << row;
+    EXPECT_EQ(out[row * 400 + 301], -1.0f);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "model/execution.h"
+#include "kernels/execution.h"
 
 namespace rota {
 

@@ -1,4 +1,4 @@
-#include "model/linear.h"
+#include "kernels/linear.h"
 
 namespace rota {
 namespace {
@@ -9,7 +9,29 @@ constexpr int64_t kMinTileColumns = 32;
 // Nor so wide that the last one is waited for: 256 rows of 5 kB are read in 50 us.
 constexpr int64_t kMaxTileColumns = 256;
 
+int64_t tile_columns(int64_t columns, const Execution& exec) {
+  const int64_t tiles = kTilesPerThread * exec.team().size();
+  return std::clamp((columns + tiles - 1) / tiles, kMinTileColumns, kMaxTileColumns);
+}
+
 }  // namespace
+
+void run_linear(const Execution& exec, const WeightMatrix& weights, const PreparedInput& input,
+                MatrixView<float> out) {
+  const int64_t columns = weights.out.logical();
+  ROTA_DCHECK(out.width().logical() == columns && out.rows() >= input.tokens, "output's shape");
+  const int64_t tile =
+      round_up(tile_columns(columns, exec), exec.kernels().column_granularity(weights));
+  exec.for_items((columns + tile - 1) / tile, [&](int64_t item, int member) {
+    exec.kernels().matmul({.weights = &weights,
+                           .input = input,
+                           .first_column = item * tile,
+                           .end_column = std::min((item + 1) * tile, columns),
+                           .out = out.data(),
+                           .out_stride = out.stride(),
+                           .scratch = exec.scratch(member)});
+  });
+}
 
 Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& exec) {
   ROTA_CHECK(!parts.empty(), "a linear needs a matrix");
@@ -24,11 +46,8 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
     linear.columns_ += part.out.logical();
   }
   linear.parts_ = std::move(parts);
-  const int64_t tiles = kTilesPerThread * exec.team().size();
-  const int64_t tile_columns =
-      std::clamp((linear.columns_ + tiles - 1) / tiles, kMinTileColumns, kMaxTileColumns);
   for (size_t part = 0; part < linear.parts_.size(); ++part) {
-    linear.add_tiles(part, tile_columns, kernels);
+    linear.add_tiles(part, tile_columns(linear.columns_, exec), kernels);
   }
   return linear;
 }
@@ -42,9 +61,9 @@ Bytes Linear::weight_bytes() const {
   return bytes;
 }
 
-void Linear::add_tiles(size_t part, int64_t tile_columns, const KernelTable& kernels) {
+void Linear::add_tiles(size_t part, int64_t columns, const KernelTable& kernels) {
   const WeightMatrix& weights = parts_[part];
-  const int64_t step = round_up(tile_columns, kernels.column_granularity(weights));
+  const int64_t step = round_up(columns, kernels.column_granularity(weights));
   int64_t begin = 0;
   for (size_t i = 0; i < part; ++i) begin += parts_[i].out.logical();
   for (int64_t first = 0; first < weights.out.logical(); first += step) {

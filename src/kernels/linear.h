@@ -4,14 +4,15 @@
 //   ROTA_ASSIGN_OR_RETURN(Linear qkv, Linear::make({q, k, v}, exec));
 //   PreparedInput input = exec.prepare(x, qkv.in(), qkv.layout(), prepared);
 //   qkv.run(exec, input, out, [](int64_t first, int64_t count, int) {});
+//   run_linear(exec, matrix, input, out);   // one matrix, in the same way, from its view alone
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/execution.h"
 #include "kernels/matmul.h"
-#include "model/execution.h"
 
 namespace rota {
 
@@ -48,7 +49,7 @@ class Linear {
     int64_t out_column = 0;  // where `first` lies in the output
   };
 
-  void add_tiles(size_t part, int64_t tile_columns, const KernelTable& kernels);
+  void add_tiles(size_t part, int64_t columns, const KernelTable& kernels);
   void run_tile(const Execution& exec, const Tile& tile, const PreparedInput& input,
                 MatrixView<float> out, int member) const;
 
@@ -57,5 +58,9 @@ class Linear {
   InputLayout layout_;
   int64_t columns_ = 0;
 };
+
+// out [T, weights.out.logical()]; takes no memory.
+void run_linear(const Execution& exec, const WeightMatrix& weights, const PreparedInput& input,
+                MatrixView<float> out);
 
 }  // namespace rota
