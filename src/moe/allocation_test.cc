@@ -51,7 +51,8 @@ namespace {
 class Allocation : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Allocation,
                          ::testing::Values("gptoss-mxfp4-h160", "gptoss-bf16-h160",
-                                           "mixtral-bf16-h72", "qwen3-bf16-h160"),
+                                           "mixtral-bf16-h72", "qwen3-bf16-h160",
+                                           "nemotron-bf16-h336", "nemotron-latent-bf16-h112"),
                          [](const auto& info) {
                            return std::string(info.param).substr(0, 5) + std::to_string(info.index);
                          });

@@ -78,13 +78,13 @@ void Gate::columns(const WeightMatrix& router, const PreparedInput& x, int64_t f
                     .scratch = room.scratch});
 }
 
-void Gate::choose(const Room& room, int64_t first_token) {
+void Gate::choose(const Room& room, int64_t first_token) const {
   const auto slots = static_cast<size_t>(max_tokens_ * config_.top_k);
   const auto at = static_cast<size_t>(first_token * config_.top_k);
   const auto count = static_cast<size_t>(room.logits.rows() * config_.top_k);
   auto* ids = reinterpret_cast<int32_t*>(chosen_.data());
   auto* weights = reinterpret_cast<float*>(ids + slots);
-  route(config_, room.logits, {}, {ids + at, count}, {weights + at, count});
+  route(config_, room.logits, correction_bias_, {ids + at, count}, {weights + at, count});
 }
 
 // One block: its columns are shared out.
@@ -113,7 +113,9 @@ void Gate::many_tokens(const WeightMatrix& router, MatrixView<const float> hidde
   });
 }
 
-TopK Gate::run(const WeightMatrix& router, MatrixView<const float> hidden) {
+TopK Gate::run(const WeightMatrix& router, std::span<const float> correction_bias,
+               MatrixView<const float> hidden) {
+  correction_bias_ = correction_bias;
   ROTA_CHECK(hidden.rows() <= max_tokens_ && hidden.width().logical() == hidden_.logical(),
              "the gate sees the full hidden state of no more tokens than it was made for");
   if (hidden.rows() <= kBlockTokens) {

@@ -2,7 +2,8 @@
 // Splits the work over the team by columns for a few tokens and by tokens for many; results do not
 // depend on that.
 //
-//   TopK topk = gate.run(layer.router(), hidden);     // [T, k], valid until the next run()
+//   TopK topk = gate.run(layer.router(), layer.correction_bias(), hidden);
+// The result [T, k] is valid until the next run().
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,9 @@ class Gate {
   static Result<Gate> make(const MoeConfig& config, const KernelTable& kernels, ThreadTeam& team,
                            int64_t max_tokens);
 
-  TopK run(const WeightMatrix& router, MatrixView<const float> hidden);
+  // correction_bias [E] or empty.
+  TopK run(const WeightMatrix& router, std::span<const float> correction_bias,
+           MatrixView<const float> hidden);
   int64_t workspace_bytes() const;
 
  private:
@@ -39,13 +42,14 @@ class Gate {
                const Room& room) const;
   void few_tokens(const WeightMatrix& router, MatrixView<const float> hidden);
   void many_tokens(const WeightMatrix& router, MatrixView<const float> hidden);
-  void choose(const Room& room, int64_t first_token);
+  void choose(const Room& room, int64_t first_token) const;
   PreparedInput prepare(const WeightMatrix& router, MatrixView<const float> rows,
                         const Room& room) const;
 
   const KernelTable* kernels_ = nullptr;
   ThreadTeam* team_ = nullptr;
   RouterConfig config_;
+  std::span<const float> correction_bias_;  // of the running layer
   Extent hidden_{1};
   Buffer rooms_;
   Buffer chosen_;  // ids [T, k], weights [T, k]

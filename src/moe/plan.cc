@@ -8,11 +8,6 @@ namespace rota {
 
 Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
                          const BackendContext& context) {
-  if (config.latent > 0 || config.shared_intermediate > 0) {
-    return error(StatusCode::kUnsupported,
-                 "mixture layers with a latent width ({}) or shared experts ({}) are not served",
-                 config.latent, config.shared_intermediate);
-  }
   ROTA_RETURN_IF_ERROR(check_router(config.router));
   MoePlan plan;
   plan.config = config;
@@ -30,10 +25,19 @@ Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
 }
 
 std::string describe(const MoePlan& plan) {
-  return fmt::format(
-      "experts {}, prepare/finalize {}, hidden {}, intermediate {}", plan.choice.describe(),
-      to_string(plan.transport), to_string(plan.widths.experts_in),
-      plan.widths.intermediate ? to_string(*plan.widths.intermediate) : "none (an empty shard)");
+  std::string text =
+      fmt::format("experts {}, prepare/finalize {}, hidden {}, intermediate {}",
+                  plan.choice.describe(), to_string(plan.transport),
+                  to_string(plan.widths.experts_in),
+                  plan.widths.intermediate ? to_string(*plan.widths.intermediate)
+                                           : "none (an empty shard)");
+  if (plan.config.latent > 0) {
+    text += fmt::format(", latent in a model of {}", plan.config.hidden);
+  }
+  if (plan.config.shared_intermediate > 0) {
+    text += fmt::format(", shared expert {}", plan.config.shared_intermediate);
+  }
+  return text;
 }
 
 }  // namespace rota

@@ -1,12 +1,13 @@
-// One mixture layer after another: route, dispatch, experts, combine, reduce. Follows the WidthPlan and
-// decides nothing. All layers of a plan share one runner and its workspace.
+// One mixture layer after another: route, dispatch, experts, combine, reduce; into the latent width
+// before and out of it behind, where there is one; plus what the shared expert makes of the same input.
+// Follows the WidthPlan and decides nothing. All layers of a plan share one runner and its workspace.
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeRunner runner, MoeRunner::make(plan, kernels, team, max_tokens));
 //   ROTA_RETURN_IF_ERROR(runner.run(layer, normed, out));
-// hidden, out [T, H] float32, hidden already normed, T <= max_tokens. A row of `out` depends on its
-// row of `hidden` alone, bit for bit: not on T, other rows, threads or padding. run() does not
-// allocate unless it fails; it fails only for weights found damaged, or with its communicator. The
-// ranks of a communicator run the same layers on the same rows, each with its own experts or shards.
+// hidden, out [T, H] float32, two matrices, hidden already normed, T <= max_tokens. A row of `out`
+// depends on its row of `hidden` alone, bit for bit: not on T, other rows, threads or padding. run()
+// does not allocate unless it fails; it fails only for weights found damaged, or with its communicator.
+// The ranks of a communicator run the same layers on the same rows, each with its own experts or shards.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "kernels/kernels.h"
+#include "moe/dense.h"
 #include "moe/experts.h"
 #include "moe/gate.h"
 #include "moe/plan.h"
@@ -35,6 +37,10 @@ class MoeTrace {
  public:
   virtual ~MoeTrace() = default;
   virtual void routed(const TopK& topk) = 0;  // [T, k], valid during the call
+  // [T, H] each, where there is a shared expert: what is about to be added up.
+  virtual void parts(MatrixView<const float> routed, MatrixView<const float> shared) {
+    static_cast<void>(routed), static_cast<void>(shared);
+  }
 };
 
 class MoeRunner {
@@ -52,7 +58,14 @@ class MoeRunner {
  private:
   MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
             Communicator& communicator);
-  // Dispatch, experts, combine and reduction of no more tokens than the workspace holds.
+  // Parts of run(), in order. The routed experts' sum, before the shared expert.
+  Status run_routed(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
+                    MatrixView<float> out);
+  void add_shared(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
+                  MoeTrace* trace);
+  // Dispatch, experts, combine and reduction, in passes of as many tokens as the workspace holds.
+  Status run_experts(const MoeLayer& layer, MatrixView<const float> in, const TopK& topk,
+                     MatrixView<float> sum);
   Status run_pass(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
                   MatrixView<float> out);
 
@@ -61,6 +74,7 @@ class MoeRunner {
   Communicator* communicator_;
   ExpertsSizing sizing_;
   Gate gate_;
+  DenseStages dense_;
   Buffer experts_workspace_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -54,7 +55,8 @@ class Runner : public ::testing::TestWithParam<Param> {
 INSTANTIATE_TEST_SUITE_P(
     Goldens, Runner,
     ::testing::Combine(::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
-                                         "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160"),
+                                         "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160",
+                                         "nemotron-bf16-h336", "nemotron-latent-bf16-h112"),
                        ::testing::ValuesIn(available_kernels(detect_cpu()))),
     param_name);
 
@@ -63,28 +65,45 @@ void expect_routing(const testing::GoldenFile& golden, const std::string& prefix
   const auto ids = golden.ints(prefix + ".ids");
   const auto weights = golden.floats(prefix + ".weights");
   ASSERT_EQ(moe.ids.size(), ids.size());
-  for (size_t slot = 0; slot < ids.size(); ++slot) {
-    EXPECT_EQ(moe.ids[slot], ids[slot]) << "token " << slot / static_cast<size_t>(k);
-    EXPECT_NEAR(moe.weights[slot], weights[slot], 1e-4) << "slot " << slot;
+  // The goldens' slots are by falling weight; where a bias chooses, ours are by what it chose by.
+  for (size_t first = 0; first < ids.size(); first += static_cast<size_t>(k)) {
+    std::map<int32_t, float> found;
+    for (size_t slot = first; slot < first + static_cast<size_t>(k); ++slot) {
+      found[moe.ids[slot]] = moe.weights[slot];
+    }
+    for (size_t slot = first; slot < first + static_cast<size_t>(k); ++slot) {
+      ASSERT_TRUE(found.contains(ids[slot])) << "slot " << slot;
+      EXPECT_NEAR(found[ids[slot]], weights[slot], 1e-4) << "slot " << slot;
+    }
   }
+}
+
+// Of the model layer that holds the index-th mixture: "p7.moe.1".
+std::string block_name(const MoeModel& model, int64_t index) {
+  return fmt::format("p7.moe.{}", testing::mixture_layer(model.config, index));
 }
 
 TEST_P(Runner, AgreesWithTheGoldenBlock) {
   const testing::GoldenFile golden(testing::golden_path("models/" + name_ + "/golden.safetensors"));
-  for (const int64_t layer : {0, 1}) {
-    MoeCase moe(model_, layer, options(Compute::kFloat32));
-    const std::string block = fmt::format("p7.moe.{}", layer);
+  for (const int64_t index : {0, 1}) {
+    MoeCase moe(model_, index, options(Compute::kFloat32));
+    const std::string block = block_name(model_, index);
     const std::vector<float> out = moe.run(golden.floats(block + ".in"));
-    EXPECT_LT(testing::relative_rms(out, golden.floats(block + ".out")), 1e-4) << layer;
+    EXPECT_LT(testing::relative_rms(out, golden.floats(block + ".out")), 1e-4) << block;
+    const int64_t layer = testing::mixture_layer(model_.config, index);
     expect_routing(golden, fmt::format("p7.router.{}", layer), moe, model_.config.top_k);
+    EXPECT_EQ(golden.has(block + ".shared"), model_.config.shared_intermediate > 0);
+    if (!golden.has(block + ".shared")) continue;
+    EXPECT_LT(testing::relative_rms(moe.routed_rows, golden.floats(block + ".routed")), 1e-4);
+    EXPECT_LT(testing::relative_rms(moe.shared_rows, golden.floats(block + ".shared")), 1e-4);
   }
 }
 
 TEST_P(Runner, Bf16InputsStayNearTheGoldenBlock) {
   const testing::GoldenFile golden(testing::golden_path("models/" + name_ + "/golden.safetensors"));
   MoeCase moe(model_, 0, options(Compute::kBf16));
-  const std::vector<float> out = moe.run(golden.floats("p7.moe.0.in"));
-  EXPECT_LT(testing::relative_rms(out, golden.floats("p7.moe.0.out")), 1e-2);
+  const std::vector<float> out = moe.run(golden.floats(block_name(model_, 0) + ".in"));
+  EXPECT_LT(testing::relative_rms(out, golden.floats(block_name(model_, 0) + ".out")), 1e-2);
 }
 
 TEST_P(Runner, TheRefBackendServesUnderEveryIsa) {
@@ -93,8 +112,8 @@ TEST_P(Runner, TheRefBackendServesUnderEveryIsa) {
   wanted.moe.backend = "ref";
   MoeCase moe(model_, 0, wanted);
   EXPECT_EQ(moe.plan().choice.backend->name(), "ref");
-  const std::vector<float> out = moe.run(golden.floats("p7.moe.0.in"));
-  EXPECT_LT(testing::relative_rms(out, golden.floats("p7.moe.0.out")), 1e-4);
+  const std::vector<float> out = moe.run(golden.floats(block_name(model_, 0) + ".in"));
+  EXPECT_LT(testing::relative_rms(out, golden.floats(block_name(model_, 0) + ".out")), 1e-4);
 }
 
 // Every padded run gives the bits of the unpadded one.
@@ -200,6 +219,76 @@ TEST_P(RunnerWide, GptOssWidthsPaddedAndNotAreTheSameBits) {
   MoeCase padded(model, 0, options);
   EXPECT_EQ(padded.plan().widths.experts_in, Extent(2880, 3072));
   EXPECT_TRUE(same_bits(padded.run(x), unpadded));
+}
+
+// Nemotron-H: relu2 experts in a latent width, beside a shared expert of the full one.
+ModelConfig latent_config(int64_t latent) {
+  ModelConfig config = testing::golden_model("nemotron-bf16-h336").config;
+  config.latent = latent;
+  return config;
+}
+
+// Written out: the router sees all of x, the experts its projection, the shared expert all of it.
+std::vector<float> latent_mixture(const MoeModel& model, const MoeCase& moe,
+                                  std::span<const float> x) {
+  const std::string mixer = "backbone.layers.1.mixer.";
+  const auto multiply = [&](const std::string& name, const std::vector<double>& in) {
+    const TensorInfo& weight = *model.checkpoint.find(mixer + name + ".weight");
+    std::vector<double> out(static_cast<size_t>(weight.shape[0]));
+    for (size_t n = 0; n < out.size(); ++n) {
+      for (size_t k = 0; k < in.size(); ++k) {
+        out[n] += double{to_float(weight.as<Bf16>()[n * in.size() + k])} * in[k];
+      }
+    }
+    return out;
+  };
+  const auto expert = [&](const std::string& name, const std::vector<double>& in) {
+    std::vector<double> inside = multiply(name + ".up_proj", in);
+    for (double& value : inside) value = value > 0 ? value * value : 0;
+    return multiply(name + ".down_proj", inside);
+  };
+  const auto hidden = static_cast<size_t>(model.config.hidden);
+  const auto k = static_cast<size_t>(model.config.top_k);
+  std::vector<float> result;
+  for (size_t token = 0; token < x.size() / hidden; ++token) {
+    const auto row = x.subspan(token * hidden, hidden);
+    const std::vector<double> full(row.begin(), row.end());
+    const std::vector<double> latent = multiply("fc1_latent_proj", full);
+    std::vector<double> sum(latent.size());
+    for (size_t slot = token * k; slot < (token + 1) * k; ++slot) {
+      const auto out = expert(fmt::format("experts.{}", moe.ids[slot]), latent);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += double{moe.weights[slot]} * out[i];
+    }
+    const std::vector<double> routed = multiply("fc2_latent_proj", sum);
+    const std::vector<double> shared = expert("shared_experts", full);
+    for (size_t i = 0; i < hidden; ++i) result.push_back(static_cast<float>(routed[i] + shared[i]));
+  }
+  return result;
+}
+
+TEST_P(RunnerWide, LatentExpertsAndTheSharedOneAreWhatTheFormulaSays) {
+  const MoeModel model = testing::random_model(latent_config(48));
+  const std::vector<float> x = random_rows(5, model.config.hidden, 8);
+  MoeCase moe(model, 0, {.kernels = GetParam(), .compute = Compute::kFloat32});
+  const std::vector<float> found = moe.run(x);
+  EXPECT_LT(testing::relative_rms(found, latent_mixture(model, moe, x)), 1e-5);
+}
+
+// Only the latent width is padded; what goes in and comes out is not.
+TEST_P(RunnerWide, APaddedLatentWidthLeavesNoTrace) {
+  const MoeModel model = testing::random_model(latent_config(50));
+  const std::vector<float> x = random_rows(20, model.config.hidden, 9);
+  for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
+    MoeCaseOptions options{.kernels = GetParam(), .compute = compute};
+    const std::vector<float> unpadded = MoeCase(model, 0, options).run(x);
+    options.moe.hidden_alignment = 64;
+    options.moe.intermediate_alignment = 128;
+    MoeCase padded(model, 0, options);
+    EXPECT_EQ(padded.plan().widths.experts_in, Extent(50, 64));
+    EXPECT_TRUE(same_bits(padded.run(x), unpadded));
+    options.max_workspace = Bytes{1};
+    EXPECT_TRUE(same_bits(MoeCase(model, 0, options).run(x), unpadded)) << "one token a pass";
+  }
 }
 
 // The mixture of two expert-parallel ranks, each with half of the experts, is the whole one.

@@ -83,12 +83,16 @@ TEST(SelectBackend, AnUnknownNameListsTheKnownOnes) {
   EXPECT_THAT(choice.status().message(), HasSubstr("cpu_bf16, ref"));
 }
 
-TEST(SelectBackend, UngatedExpertsAreRefusedByAll) {
+TEST(SelectBackend, UngatedExpertsAreServedWhereTheyHaveNoGateToInterleave) {
   MoeConfig moe = gpt_oss(WeightFormat::kBf16);
   moe.activation = ExpertActivation::kRelu2;
   const auto choice = select_backend(moe, context(Isa::kAvx2), "");
   ASSERT_FALSE(choice.ok());
-  EXPECT_THAT(choice.status().message(), HasSubstr("ref: takes gated experts, these have relu2"));
+  EXPECT_THAT(choice.status().message(), HasSubstr("ref: takes relu2 without a gate only"));
+  moe.interleaved = false;
+  for (const std::string_view backend : {"cpu_bf16", "ref"}) {
+    EXPECT_TRUE(select_backend(moe, context(Isa::kAvx2), backend).ok()) << backend;
+  }
 }
 
 TEST(SelectBackend, ActivationsThatNoKernelComputesAreRefused) {
@@ -137,13 +141,15 @@ TEST(PlanMoe, UnpaddedExpertsAreMapped) {
   EXPECT_EQ(plan->layer_bytes.copied.count, 0);
 }
 
-TEST(PlanMoe, LatentAndSharedExpertsAreRefused) {
+TEST(PlanMoe, NamesTheLatentWidthAndTheSharedExpert) {
   MoeConfig moe = gpt_oss(WeightFormat::kBf16);
   moe.latent = 1024;
-  EXPECT_EQ(plan_moe(moe, {}, context(Isa::kAvx2)).status().code(), StatusCode::kUnsupported);
-  moe.latent = 0;
   moe.shared_intermediate = 64;
-  EXPECT_EQ(plan_moe(moe, {}, context(Isa::kAvx2)).status().code(), StatusCode::kUnsupported);
+  const auto plan = plan_moe(moe, {}, context(Isa::kAvx2));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_THAT(describe(*plan),
+              HasSubstr("hidden 1024, intermediate 2880, latent in a model of 2880, shared expert "
+                        "64"));
 }
 
 }  // namespace

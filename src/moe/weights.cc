@@ -195,6 +195,31 @@ Result<WeightMatrix> load_router(const Checkpoint& checkpoint, const MoeTensorNa
   return router;
 }
 
+// As they lie in the file.
+Bytes bytes_of_router(const Checkpoint& checkpoint, const MoeTensorNames& names) {
+  Bytes bytes;
+  for (const std::string* name :
+       {&names.router_weight, &names.router_bias, &names.correction_bias}) {
+    if (const TensorInfo* tensor = checkpoint.find(*name)) bytes = bytes + Bytes{tensor->byte_size};
+  }
+  return bytes;
+}
+
+Result<std::vector<float>> load_correction_bias(const Checkpoint& checkpoint,
+                                                const MoeTensorNames& names,
+                                                const MoeConfig& config) {
+  if (!config.router_correction_bias) return std::vector<float>();
+  const std::array<DType, 2> dtypes = {DType::kF32, DType::kBf16};
+  const std::array<int64_t, 1> shape = {config.router.experts};
+  ROTA_ASSIGN_OR_RETURN(const TensorInfo bias,
+                        checkpoint.require(names.correction_bias, dtypes, shape));
+  std::vector<float> values(static_cast<size_t>(config.router.experts));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = bias.dtype == DType::kF32 ? bias.as<float>()[i] : to_float(bias.as<Bf16>()[i]);
+  }
+  return values;
+}
+
 }  // namespace
 
 WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
@@ -294,6 +319,9 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
   const auto locals = static_cast<size_t>(layer.map_.local_count());
   layer.experts_.resize(locals);
   ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
+  ROTA_ASSIGN_OR_RETURN(layer.correction_bias_, load_correction_bias(checkpoint, names, config));
+  layer.router_bytes_ = bytes_of_router(checkpoint, names);
+  ROTA_ASSIGN_OR_RETURN(layer.dense_, DenseMatrices::load(checkpoint, names, config));
   for (const Role role : kRoles) {
     ROTA_RETURN_IF_ERROR(layer.add_role(
         checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));

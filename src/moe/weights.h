@@ -25,6 +25,7 @@
 #include "checkpoint/linear.h"
 #include "kernels/matmul.h"
 #include "moe/config.h"
+#include "moe/dense.h"
 #include "moe/expert_map.h"
 #include "moe/width_plan.h"
 #include "platform/memory.h"
@@ -72,8 +73,11 @@ class MoeLayer {
   MoeLayer& operator=(MoeLayer&&) noexcept;
   ~MoeLayer();
 
-  const WeightMatrix& router() const { return router_; }  // [E, H]
-  const ExpertMap& map() const { return map_; }           // of an empty shard: no expert is here
+  const WeightMatrix& router() const { return router_; }                       // [E, H]
+  std::span<const float> correction_bias() const { return correction_bias_; }  // [E] or none
+  Bytes router_bytes() const { return router_bytes_; }  // with its biases, as they lie in the file
+  const DenseMatrices& dense() const { return dense_; }
+  const ExpertMap& map() const { return map_; }  // of an empty shard: no expert is here
   const ExpertMatrices& expert(int64_t local) const { return experts_[size_t(local)]; }
   ExpertBytes bytes() const { return bytes_; }
   Bytes bytes_of_one_expert() const;  // as read by a token that chose it
@@ -101,6 +105,9 @@ class MoeLayer {
   Status add_role(const Checkpoint& checkpoint, const RoleSource& source);
 
   WeightMatrix router_;
+  std::vector<float> correction_bias_;
+  Bytes router_bytes_;
+  DenseMatrices dense_;
   ExpertMap map_ = ExpertMap::whole(1);
   std::vector<ExpertMatrices> experts_;
   std::vector<Buffer> copies_;

@@ -73,20 +73,28 @@ Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
                                .parallel = parallel,
                                .hidden_alignment = hidden_alignment,
                                .intermediate_alignment = intermediate_alignment});
-  auto layer = MoeLayer::load(model.checkpoint, moe_tensor_names(model.config.architecture, 0),
-                              {.config = &plan->config,
-                               .plan = &plan->widths,
-                               .map = map ? *map : ExpertMap::whole(model.config.experts),
-                               .compute = Compute::kBf16});
+  auto layer = MoeLayer::load(
+      model.checkpoint,
+      moe_tensor_names(model.config.architecture, testing::mixture_layer(model.config, 0)),
+      {.config = &plan->config,
+       .plan = &plan->widths,
+       .map = map ? *map : ExpertMap::whole(model.config.experts),
+       .compute = Compute::kBf16});
   ROTA_CHECK(layer.ok(), layer.status().message());
   return {std::move(plan).value(), std::move(layer).value()};
+}
+
+// Gate, or up where there is no gate.
+const WeightMatrix& first_matrix(const Loaded& loaded, int64_t expert) {
+  const ExpertMatrices& matrices = loaded.layer.expert(expert);
+  return loaded.plan.config.gated() ? matrices.gate : matrices.up;
 }
 
 class Weights : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Weights,
                          ::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
                                            "gptoss-bf16-h160", "mixtral-bf16-h72",
-                                           "qwen3-bf16-h160"),
+                                           "qwen3-bf16-h160", "nemotron-bf16-h336"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -105,7 +113,7 @@ TEST_P(Weights, UnpaddedWeightsAreTheFile) {
     return false;
   };
   for (int64_t e = 0; e < model.config.experts; ++e) {
-    EXPECT_TRUE(in_file(loaded.layer.expert(e).gate.data));
+    EXPECT_TRUE(in_file(first_matrix(loaded, e).data));
     EXPECT_TRUE(in_file(loaded.layer.expert(e).down.data));
   }
   EXPECT_TRUE(in_file(loaded.layer.router().data));
@@ -123,12 +131,12 @@ TEST_P(Weights, PaddedCopiesHoldTheLogicalRegionAndZeros) {
     for (const int64_t e : {int64_t{0}, model.config.experts - 1}) {
       const ExpertMatrices& a = file.layer.expert(e);
       const ExpertMatrices& b = padded.layer.expert(e);
-      expect_padded_copy(a.gate, b.gate);
+      if (padded.plan.config.gated()) expect_padded_copy(a.gate, b.gate);
       expect_padded_copy(a.down, b.down);
       if (!padded.plan.config.interleaved) expect_padded_copy(a.up, b.up);
       // Gate and up halves keep their own places: as many padded rows as 2 * padded intermediate.
       const Extent half = *padded.plan.widths.intermediate;
-      EXPECT_EQ(b.gate.out.padded(),
+      EXPECT_EQ(first_matrix(padded, e).out.padded(),
                 padded.plan.config.interleaved ? 2 * half.padded() : half.padded());
     }
   }

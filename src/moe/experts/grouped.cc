@@ -221,22 +221,34 @@ class GroupedRun {
                                     one_token() ? 0 : item.first_row, item.rows);
       const MatrixView<float> h =
           hidden().row_range(item.first_row, item.rows).column_range(first, Extent(columns));
-      const ExpertMatrices& expert = run_.layer->expert(item.expert);
-      if (config_.interleaved) {
-        const auto both =
-            multiply(expert.gate, 2 * first, 2 * columns, x, tile_buffer(member), member);
-        kernels_.swiglu_oai({.gate_up = both,
-                             .alpha = config_.swiglu_alpha,
-                             .limit = config_.swiglu_limit,
-                             .out = h});
-        return;
-      }
-      float* const buffer = tile_buffer(member);
-      const auto gate = multiply(expert.gate, first, columns, x, buffer, member);
-      const auto up =
-          multiply(expert.up, first, columns, x, buffer + kBlockRows * layout_.tile, member);
-      kernels_.silu_mul({.gate = gate, .up = up, .out = h});
+      activate(run_.layer->expert(item.expert), first, x, h, member);
     });
+  }
+
+  // The columns of h that begin at `first`, from gate and up, or from up alone.
+  void activate(const ExpertMatrices& expert, int64_t first, const PreparedInput& x,
+                MatrixView<float> h, int member) const {
+    const int64_t columns = h.width().logical();
+    float* const buffer = tile_buffer(member);
+    switch (config_.activation) {
+      case ExpertActivation::kSwigluOai:
+        kernels_.swiglu_oai(
+            {.gate_up = multiply(expert.gate, 2 * first, 2 * columns, x, buffer, member),
+             .alpha = config_.swiglu_alpha,
+             .limit = config_.swiglu_limit,
+             .out = h});
+        break;
+      case ExpertActivation::kSiluMul: {
+        const auto gate = multiply(expert.gate, first, columns, x, buffer, member);
+        const auto up =
+            multiply(expert.up, first, columns, x, buffer + kBlockRows * layout_.tile, member);
+        kernels_.silu_mul({.gate = gate, .up = up, .out = h});
+        break;
+      }
+      case ExpertActivation::kRelu2:
+        kernels_.relu2(multiply(expert.up, first, columns, x, buffer, member), h);
+        break;
+    }
   }
 
   // Columns [first, first + count) of one matrix for the rows of x, into a buffer of its own.

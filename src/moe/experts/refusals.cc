@@ -17,8 +17,8 @@ std::optional<std::string> refuse_activation(const MoeConfig& config) {
   if (config.activation == ExpertActivation::kSiluMul && config.interleaved) {
     return "takes silu_mul with gate and up apart only";
   }
-  if (!config.gated()) {
-    return fmt::format("takes gated experts, these have {}", to_string(config.activation));
+  if (!config.gated() && config.interleaved) {
+    return fmt::format("takes {} without a gate only", to_string(config.activation));
   }
   return std::nullopt;
 }

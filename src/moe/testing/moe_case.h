@@ -35,13 +35,22 @@ inline MoeModel golden_model(const std::string& name) {
   return {std::move(config).value(), std::move(checkpoint).value()};
 }
 
-// Random weights of the given shape; layer 0's mixture only.
+// The model layer that holds the index-th mixture.
+inline int64_t mixture_layer(const ModelConfig& config, int64_t index) {
+  int64_t layer = 0;
+  while (!config.has_moe(layer) || index-- > 0) ++layer;
+  return layer;
+}
+
+// Random weights of the given shape; the first mixture only.
 inline MoeModel random_model(const ModelConfig& config, uint64_t seed = 0) {
   std::vector<TensorSpec> specs;
   for (TensorSpec& spec : expected_tensors(config)) {
     const bool mixture = spec.name.find(".mlp.") != std::string::npos ||
+                         spec.name.find(".mixer.") != std::string::npos ||
                          spec.name.find(".block_sparse_moe.") != std::string::npos;
-    if (mixture && spec.name.find("layers.0.") != std::string::npos) specs.push_back(spec);
+    const std::string layer = fmt::format("layers.{}.", mixture_layer(config, 0));
+    if (mixture && spec.name.find(layer) != std::string::npos) specs.push_back(spec);
   }
   auto checkpoint = Checkpoint::dummy(specs, seed);
   ROTA_CHECK(checkpoint.ok(), checkpoint.status().message());
@@ -59,19 +68,21 @@ struct MoeCaseOptions {
 
 class MoeCase : public MoeTrace {
  public:
-  MoeCase(const MoeModel& model, int64_t layer, const MoeCaseOptions& options)
+  // mixture: the how manieth of the model's.
+  MoeCase(const MoeModel& model, int64_t mixture, const MoeCaseOptions& options)
       : hidden_(model.config.hidden), team_({.threads = options.threads, .pin = false}) {
     const BackendContext context{
         .cpu = detect_cpu(), .isa = options.kernels->isa, .compute = options.compute};
     auto plan = plan_moe(moe_config(model.config), options.moe, context);
     ROTA_CHECK(plan.ok(), plan.status().message());
     plan_ = std::make_unique<MoePlan>(std::move(plan).value());
-    auto loaded =
-        MoeLayer::load(model.checkpoint, moe_tensor_names(model.config.architecture, layer),
-                       {.config = &plan_->config,
-                        .plan = &plan_->widths,
-                        .map = ExpertMap::whole(model.config.experts),
-                        .compute = options.compute});
+    auto loaded = MoeLayer::load(
+        model.checkpoint,
+        moe_tensor_names(model.config.architecture, mixture_layer(model.config, mixture)),
+        {.config = &plan_->config,
+         .plan = &plan_->widths,
+         .map = ExpertMap::whole(model.config.experts),
+         .compute = options.compute});
     ROTA_CHECK(loaded.ok(), loaded.status().message());
     layer_.emplace(std::move(loaded).value());
     auto runner =
@@ -100,14 +111,28 @@ class MoeCase : public MoeTrace {
     weights.assign(topk.weights, topk.weights + slots);
   }
 
+  void parts(MatrixView<const float> routed_sum, MatrixView<const float> shared_out) override {
+    copy(routed_sum, routed_rows);
+    copy(shared_out, shared_rows);
+  }
+
   const MoePlan& plan() const { return *plan_; }
   const MoeLayer& layer() const { return *layer_; }
   MoeRunner& runner() { return *runner_; }
 
   std::vector<int32_t> ids;  // of the last run
   std::vector<float> weights;
+  std::vector<float> routed_rows;  // where there is a shared expert
+  std::vector<float> shared_rows;
 
  private:
+  static void copy(MatrixView<const float> from, std::vector<float>& to) {
+    to.clear();
+    for (int64_t row = 0; row < from.rows(); ++row) {
+      to.insert(to.end(), from.row(row).begin(), from.row(row).end());
+    }
+  }
+
   int64_t hidden_;
   ThreadTeam team_;
   std::unique_ptr<MoePlan> plan_;

@@ -1,0 +1,148 @@
+#include "moe/dense.h"
+
+#include <algorithm>
+
+#include "kernels/linear.h"
+
+namespace rota {
+namespace {
+
+Result<WeightMatrix> load_matrix(const Checkpoint& checkpoint, const std::string& module,
+                                 int64_t out, int64_t in) {
+  ROTA_ASSIGN_OR_RETURN(
+      const TensorInfo tensor,
+      checkpoint.require({.name = module + ".weight", .dtype = DType::kBf16, .shape = {out, in}}));
+  WeightMatrix matrix;
+  matrix.out = Extent(out);
+  matrix.in = Extent(in);
+  matrix.data = tensor.bytes.data();
+  matrix.row_stride = size_of(DType::kBf16) * in;
+  return matrix;
+}
+
+Bytes bytes_of(const WeightMatrix& matrix) { return matrix.row_stride * matrix.out.logical(); }
+
+Result<Matrix<float>> rows_of(int64_t tokens, int64_t width) {
+  return Matrix<float>::allocate(tokens, Extent(width));
+}
+
+int64_t bytes_of(const Matrix<float>& matrix) {
+  return matrix.rows() * matrix.view().stride() * static_cast<int64_t>(sizeof(float));
+}
+
+// Of the widest input that the stages multiply.
+Bytes token_stride(const MoeConfig& config, const KernelTable& kernels, Compute compute) {
+  Bytes bytes;
+  for (const int64_t in : {config.hidden, config.shared_intermediate, config.latent}) {
+    if (in == 0) continue;
+    WeightMatrix shape;
+    shape.in = Extent(in);
+    bytes = std::max(bytes, kernels.input_layout(shape, compute).token_stride);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<DenseMatrices> DenseMatrices::load(const Checkpoint& checkpoint, const MoeTensorNames& names,
+                                          const MoeConfig& config) {
+  DenseMatrices dense;
+  if (const int64_t inside = config.shared_intermediate; inside > 0) {
+    Shared& shared = dense.shared.emplace();
+    ROTA_ASSIGN_OR_RETURN(shared.up,
+                          load_matrix(checkpoint, names.shared_up, inside, config.hidden));
+    ROTA_ASSIGN_OR_RETURN(shared.down,
+                          load_matrix(checkpoint, names.shared_down, config.hidden, inside));
+  }
+  if (config.latent > 0) {
+    Latent& latent = dense.latent.emplace();
+    ROTA_ASSIGN_OR_RETURN(latent.in,
+                          load_matrix(checkpoint, names.latent_in, config.latent, config.hidden));
+    ROTA_ASSIGN_OR_RETURN(latent.out,
+                          load_matrix(checkpoint, names.latent_out, config.hidden, config.latent));
+  }
+  return dense;
+}
+
+Bytes DenseMatrices::bytes() const {
+  Bytes bytes;
+  if (shared) bytes = bytes + bytes_of(shared->up) + bytes_of(shared->down);
+  if (latent) bytes = bytes + bytes_of(latent->in) + bytes_of(latent->out);
+  return bytes;
+}
+
+Result<DenseStages> DenseStages::make(const MoeConfig& config, const KernelTable& kernels,
+                                      Compute compute, ThreadTeam& team, int64_t max_tokens) {
+  DenseStages stages;
+  if (config.shared_intermediate == 0 && config.latent == 0) return stages;
+  const int64_t widest = std::max({config.hidden, config.shared_intermediate, config.latent});
+  ROTA_ASSIGN_OR_RETURN(stages.exec_, Execution::make(kernels, compute, team,
+                                                      {.max_in = Extent(widest), .attention = {}}));
+  const Bytes prepared = token_stride(config, kernels, compute) * max_tokens;
+  ROTA_ASSIGN_OR_RETURN(stages.prepared_,
+                        Buffer::allocate(static_cast<size_t>(prepared.count), Fill::kUnspecified));
+  if (config.shared_intermediate > 0) {
+    ROTA_ASSIGN_OR_RETURN(stages.shared_,
+                          rows_of(max_tokens, std::max(config.shared_intermediate, config.hidden)));
+  }
+  if (config.latent > 0) {
+    ROTA_ASSIGN_OR_RETURN(stages.latent_, rows_of(max_tokens, config.latent));
+    ROTA_ASSIGN_OR_RETURN(stages.latent_sum_, rows_of(max_tokens, config.latent));
+  }
+  return stages;
+}
+
+void DenseStages::multiply(const WeightMatrix& weights, MatrixView<const float> x,
+                           MatrixView<float> out) {
+  const InputLayout layout = exec_->kernels().input_layout(weights, exec_->compute());
+  run_linear(*exec_, weights, exec_->prepare(x, weights.in, layout, prepared_.data()), out);
+}
+
+MatrixView<const float> DenseStages::shared(const DenseMatrices& weights,
+                                            MatrixView<const float> hidden) {
+  const auto& [up, down] = *weights.shared;
+  const MatrixView<float> rows = shared_.rows_view(hidden.rows());
+  const MatrixView<float> inside = rows.column_range(0, up.out);
+  multiply(up, hidden, inside);
+  exec_->for_rows(inside.rows(), [&](int64_t first, int64_t count) {
+    const MatrixView<float> block = inside.row_range(first, count);
+    exec_->kernels().relu2(block, block);
+  });
+  // Its input is prepared before its output takes the place.
+  const MatrixView<float> out = rows.column_range(0, down.out);
+  multiply(down, inside, out);
+  return out;
+}
+
+MatrixView<const float> DenseStages::into_latent(const DenseMatrices& weights,
+                                                 MatrixView<const float> hidden) {
+  const MatrixView<float> latent = latent_.rows_view(hidden.rows());
+  multiply(weights.latent->in, hidden, latent);
+  return latent;
+}
+
+MatrixView<float> DenseStages::latent_sum(int64_t tokens) const {
+  return latent_sum_.rows_view(tokens);
+}
+
+void DenseStages::out_of_latent(const DenseMatrices& weights, MatrixView<const float> sum,
+                                MatrixView<float> out) {
+  multiply(weights.latent->out, sum, out);
+}
+
+void DenseStages::add(MatrixView<float> into, MatrixView<const float> what) const {
+  exec_->for_rows(into.rows(), [&](int64_t first, int64_t count) {
+    exec_->kernels().add(into.row_range(first, count), what.row_range(first, count));
+  });
+}
+
+int64_t DenseStages::workspace_bytes() const {
+  if (!exec_) return 0;
+  int64_t bytes = exec_->scratch_bytes() + static_cast<int64_t>(prepared_.size());
+  for (const Matrix<float>* matrix : {&shared_, &latent_, &latent_sum_}) {
+    if (matrix->rows() > 0) bytes += bytes_of(*matrix);
+  }
+  return bytes;
+}
+
+}  // namespace rota
