@@ -98,6 +98,7 @@ Json to_json(const ModelPlan& plan) {
   Json out = {{"model", plan.name},
               {"model_type", to_string(plan.config.architecture)},
               {"layers", plan.config.layers},
+              {"moe_layers", plan.config.moe_layers()},
               {"experts", plan.config.experts},
               {"top_k", plan.config.top_k},
               {"backend", plan.engine.moe.choice.backend->name()},
@@ -121,8 +122,11 @@ Json to_json(const ModelPlan& plan) {
 
 void print(const ModelPlan& plan) {
   const ModelConfig& config = plan.config;
-  fmt::print("{}: {}, {} layers, each with {} experts of which {} serve a token\n\n", plan.name,
-             to_string(config.architecture), config.layers, config.experts, config.top_k);
+  const std::string with = config.moe_layers() == config.layers
+                               ? "each"
+                               : fmt::format("{} of them", config.moe_layers());
+  fmt::print("{}: {}, {} layers, {} with {} experts of which {} serve a token\n\n", plan.name,
+             to_string(config.architecture), config.layers, with, config.experts, config.top_k);
   fmt::print("Widths of a mixture layer\n");
   for (const WidthStep& step : plan.engine.moe.widths.steps()) {
     const std::string action = step.action == WidthAction::kPass

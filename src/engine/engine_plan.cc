@@ -37,8 +37,8 @@ Status plan_copies(const EngineOptions& options, const ModelConfig& config, Engi
   const PlanInputs unpadded{.moe = layer, .experts = plan.moe.choice.backend, .parallel = {}};
   ROTA_ASSIGN_OR_RETURN(const WidthPlan plain, plan_widths(unpadded));
   const int64_t in_file = expert_bytes(layer, plain, layer.router.experts).mapped.count;
-  plan.copied_bytes = plan.moe.layer_bytes.copied.count * config.layers;
-  plan.mapped_instead = (in_file - plan.moe.layer_bytes.mapped.count) * config.layers;
+  plan.copied_bytes = plan.moe.layer_bytes.copied.count * config.moe_layers();
+  plan.mapped_instead = (in_file - plan.moe.layer_bytes.mapped.count) * config.moe_layers();
   plan.copied_because = reason_of_copies(options.moe, *plan.moe.choice.backend);
   return {};
 }

@@ -168,7 +168,7 @@ EngineInfo LoadedEngine::info() const {
   info.max_model_len = options.max_model_len;
   info.kv_tokens = kv.tokens;
   info.eos_token_ids = all_eos_ids(*this);
-  info.moe_layers = config.layers;
+  info.moe_layers = config.moe_layers();
   info.experts = config.experts;
   info.top_k = config.top_k;
   info.choices = model->choices();

@@ -43,16 +43,16 @@ Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view n
 Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string_view name,
                                        int64_t size);
 
-// A whole decoder: model.embed_tokens, model.layers.N, model.norm, lm_head (or the embedding again
-// where the two are tied). Families differ in what the config says and in moe_tensor_names().
+// A whole decoder: model.embed_tokens, model.layers.N (norm and attention, norm and mixture),
+// model.norm; or backbone.embeddings, backbone.layers.N (norm and one mixer), backbone.norm_f; and
+// lm_head (or the embedding again where the two are tied). Families differ beyond that in what the
+// config says and in moe_tensor_names().
 Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint& checkpoint);
-
-// PREFIX.input_layernorm, .self_attn, .post_attention_layernorm; the expert tensors as `moe` names
-// them.
-Result<DecoderLayerWeights> bind_layer(const Binder& binder, const std::string& prefix,
-                                       MoeTensorNames moe);
 
 // PREFIX.q_proj, .k_proj, .v_proj, .o_proj and, where the config says so, PREFIX.sinks.
 Result<AttentionWeights> bind_attention(const Binder& binder, const std::string& prefix);
+
+// PREFIX.in_proj, .conv1d, .A_log, .D, .dt_bias, .norm, .out_proj.
+Result<Mamba2Weights> bind_mamba2(const Binder& binder, const std::string& prefix);
 
 }  // namespace rota

@@ -14,6 +14,9 @@ class RouterTrace : public MoeTrace {
     const auto count = static_cast<size_t>(topk.tokens * topk.k);
     trace_.router(layer_, {topk.ids, count}, {topk.weights, count}, topk.k);
   }
+  void parts(MatrixView<const float> routed, MatrixView<const float> shared) override {
+    trace_.moe_parts(layer_, routed, shared);
+  }
 
  private:
   ForwardTrace& trace_;
@@ -22,10 +25,18 @@ class RouterTrace : public MoeTrace {
 
 }  // namespace
 
+std::vector<const MoeLayer*> Decoder::moe_layers() const {
+  std::vector<const MoeLayer*> layers;
+  for (const Block& block : blocks_) {
+    if (const auto* moe = std::get_if<MoeLayer>(&block.mixer)) layers.push_back(moe);
+  }
+  return layers;
+}
+
 std::vector<std::vector<int64_t>> Decoder::expert_token_counts() const {
   std::vector<std::vector<int64_t>> counts;
-  for (const Layer& layer : layers_) {
-    const auto served = layer.moe.served();
+  for (const MoeLayer* layer : moe_layers()) {
+    const auto served = layer->served();
     counts.emplace_back(served.begin(), served.end());
   }
   return counts;
@@ -37,7 +48,6 @@ Status Decoder::forward(const StepBatch& batch, KvCache& cache, MatrixView<float
                                     .max_tokens = options_.max_batch_tokens,
                                     .max_logit_rows = options_.max_logit_rows,
                                     .max_model_len = options_.max_model_len,
-
                                     .pages = cache.pages(),
                                     .slots = cache.slots()}));
   if (logits.rows() < std::ssize(batch.logit_rows) || logits.width().logical() != config_.vocab) {
@@ -47,10 +57,8 @@ Status Decoder::forward(const StepBatch& batch, KvCache& cache, MatrixView<float
   const int64_t tokens = std::ssize(batch.token_ids);
   embed(batch.token_ids);
   if (batch.trace != nullptr) batch.trace->hidden(0, workspace_.residual.rows_view(tokens));
-  const AttentionStep step = begin_step(batch, cache);
-  for (int64_t layer = 0; layer < std::ssize(layers_); ++layer) {
-    ROTA_RETURN_IF_ERROR(run_layer(layer, step, batch.trace));
-  }
+  const Step step = begin_step(batch, cache);
+  for (const Block& block : blocks_) ROTA_RETURN_IF_ERROR(run_block(block, step));
   write_logits(batch, logits);
   return {};
 }
@@ -68,25 +76,34 @@ void Decoder::embed(std::span<const int32_t> token_ids) {
   });
 }
 
-AttentionStep Decoder::begin_step(const StepBatch& batch, KvCache& cache) {
+Decoder::Step Decoder::begin_step(const StepBatch& batch, KvCache& cache) {
   layout_.set(batch.chunks);
-  AttentionStep step{.exec = &exec_,
-                     .chunks = batch.chunks,
-                     .layout = &layout_,
-                     .cache = &cache,
-                     .workspace = &workspace_.attention};
-  if (!rope_) return step;
+  Step step{.tokens = std::ssize(batch.token_ids),
+            .attention = {.exec = &exec_,
+                          .chunks = batch.chunks,
+                          .layout = &layout_,
+                          .cache = &cache,
+                          .workspace = &workspace_.attention},
+            .mamba = {.exec = &exec_,
+                      .chunks = batch.chunks,
+                      .cache = &cache,
+                      .workspace = &workspace_.mamba},
+            .trace = batch.trace};
+  if (rope_) fill_angles(step.attention);
+  return step;
+}
+
+void Decoder::fill_angles(AttentionStep& step) {
   const int64_t half = rope_->half_dim();
   const auto cos = workspace_.cos.view().row(0);
   const auto sin = workspace_.sin.view().row(0);
-  exec_.for_rows(std::ssize(batch.token_ids), [&](int64_t first, int64_t count) {
+  exec_.for_rows(std::ssize(layout_.positions()), [&](int64_t first, int64_t count) {
     const auto offset = static_cast<size_t>(first * half);
     rope_->fill(layout_.positions().subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
                 cos.subspan(offset), sin.subspan(offset));
   });
   step.cos = cos.data();
   step.sin = sin.data();
-  return step;
 }
 
 void Decoder::norm(MatrixView<const float> x, const Bf16* weight, MatrixView<float> out) {
@@ -98,27 +115,37 @@ void Decoder::norm(MatrixView<const float> x, const Bf16* weight, MatrixView<flo
   });
 }
 
-Status Decoder::run_layer(int64_t index, const AttentionStep& step, ForwardTrace* trace) {
-  const Layer& layer = layers_[static_cast<size_t>(index)];
-  const int64_t tokens = std::ssize(step.layout->positions());
-  const MatrixView<float> residual = workspace_.residual.rows_view(tokens);
-  const MatrixView<float> normed = workspace_.normed.rows_view(tokens);
-  norm(residual, layer.attention_norm, normed);
-  layer.attention.run(step, normed, residual);
-
-  norm(residual, layer.moe_norm, normed);
-  const MatrixView<float> moe_out = workspace_.moe_out.rows_view(tokens);
-  if (trace == nullptr) {
-    ROTA_RETURN_IF_ERROR(moe_->run(layer.moe, normed, moe_out));
+// x += mixer(norm(x))
+Status Decoder::run_block(const Block& block, const Step& step) {
+  const MatrixView<float> residual = workspace_.residual.rows_view(step.tokens);
+  const MatrixView<float> normed = workspace_.normed.rows_view(step.tokens);
+  norm(residual, block.norm, normed);
+  if (const auto* attention = std::get_if<AttentionBlock>(&block.mixer)) {
+    attention->run(step.attention, normed, residual);
+  } else if (const auto* mamba = std::get_if<Mamba2Block>(&block.mixer)) {
+    const MatrixView<const float> out = mamba->run(step.mamba, normed, residual);
+    if (step.trace != nullptr) step.trace->mamba(block.layer, normed, out);
   } else {
-    RouterTrace router(*trace, static_cast<int>(index));
-    ROTA_RETURN_IF_ERROR(moe_->run(layer.moe, normed, moe_out, &router));
-    trace->moe(static_cast<int>(index), normed, moe_out);
+    ROTA_RETURN_IF_ERROR(run_moe(block.layer, std::get<MoeLayer>(block.mixer), step));
   }
-  exec_.for_rows(tokens, [&](int64_t first, int64_t count) {
-    exec_.kernels().add(residual.row_range(first, count), moe_out.row_range(first, count));
+  if (step.trace != nullptr && block.ends_layer) step.trace->hidden(block.layer + 1, residual);
+  return {};
+}
+
+Status Decoder::run_moe(int layer, const MoeLayer& moe, const Step& step) {
+  const MatrixView<float> residual = workspace_.residual.rows_view(step.tokens);
+  const MatrixView<float> normed = workspace_.normed.rows_view(step.tokens);
+  const MatrixView<float> out = workspace_.moe_out.rows_view(step.tokens);
+  if (step.trace == nullptr) {
+    ROTA_RETURN_IF_ERROR(moe_->run(moe, normed, out));
+  } else {
+    RouterTrace router(*step.trace, layer);
+    ROTA_RETURN_IF_ERROR(moe_->run(moe, normed, out, &router));
+    step.trace->moe(layer, normed, out);
+  }
+  exec_.for_rows(step.tokens, [&](int64_t first, int64_t count) {
+    exec_.kernels().add(residual.row_range(first, count), out.row_range(first, count));
   });
-  if (trace != nullptr) trace->hidden(static_cast<int>(index) + 1, residual);
   return {};
 }
 

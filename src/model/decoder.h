@@ -1,7 +1,9 @@
-// The layer loop that gpt_oss and mixtral share: embedding, then for each layer
-//   x += attention(norm(x));  x += moe(norm(x))
-// and for the rows whose logits are wanted the final norm and lm_head. The residual stream x is
-// float32 and as wide as the model's hidden size; what a backend pads is inside the MoE runner.
+// The loop that all families share: embedding, then for each block
+//   x += mixer(norm(x))
+// where a mixer is attention, a mixture of experts or Mamba2 (most families' layers are two blocks:
+// attention, then a mixture), and for the rows whose logits are wanted the final norm and lm_head.
+// The residual stream x is float32 and as wide as the model's hidden size; what a backend pads is
+// inside the MoE runner.
 //
 // All memory of a step is taken here, once.
 //
@@ -12,13 +14,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "kernels/execution.h"
+#include "kernels/linear.h"
 #include "kernels/rope_table.h"
 #include "model/attention.h"
 #include "model/decoder_weights.h"
-#include "kernels/execution.h"
-#include "kernels/linear.h"
+#include "model/mamba2.h"
 #include "model/model.h"
 #include "model/step.h"
 #include "moe/runner.h"
@@ -49,11 +53,19 @@ class Decoder : public Model {
   Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) override;
 
  private:
-  struct Layer {
-    const Bf16* attention_norm = nullptr;
-    AttentionBlock attention;
-    const Bf16* moe_norm = nullptr;
-    MoeLayer moe;
+  struct Block {
+    int layer = 0;
+    bool ends_layer = true;
+    const Bf16* norm = nullptr;
+    std::variant<AttentionBlock, Mamba2Block, MoeLayer> mixer;
+  };
+
+  // What the blocks of a step are given.
+  struct Step {
+    int64_t tokens = 0;
+    AttentionStep attention;
+    Mamba2Step mamba;
+    ForwardTrace* trace = nullptr;
   };
 
   // Memory of a step of at most max_batch_tokens rows and max_logit_rows logits.
@@ -66,6 +78,7 @@ class Decoder : public Model {
     Matrix<float> cos;       // [1, T * head_dim / 2]
     Matrix<float> sin;
     AttentionWorkspace attention;
+    Mamba2Workspace mamba;  // empty where no layer is one
   };
 
   struct Sizes {
@@ -78,17 +91,22 @@ class Decoder : public Model {
   Decoder(const LoadContext& context, const KernelTable& kernels, MoePlan plan, Execution exec);
 
   // Parts of make(), in order.
-  Status load_layers(const LoadContext& context, DecoderWeights weights);
+  Status load_blocks(const LoadContext& context, DecoderWeights weights);
   Status allocate_workspace();
+  Status allocate_mixer_workspaces();
   void count_sizes(const Checkpoint& checkpoint);
+  void count_workspace();
   void scan_scales();
 
   // Parts of forward(), in order.
   void embed(std::span<const int32_t> token_ids);
-  AttentionStep begin_step(const StepBatch& batch, KvCache& cache);
-  Status run_layer(int64_t index, const AttentionStep& step, ForwardTrace* trace);
+  Step begin_step(const StepBatch& batch, KvCache& cache);
+  void fill_angles(AttentionStep& step);
+  Status run_block(const Block& block, const Step& step);
+  Status run_moe(int layer, const MoeLayer& moe, const Step& step);
   void write_logits(const StepBatch& batch, MatrixView<float> logits);
 
+  std::vector<const MoeLayer*> moe_layers() const;
   void norm(MatrixView<const float> x, const Bf16* weight, MatrixView<float> out);
 
   ModelConfig config_;
@@ -99,14 +117,14 @@ class Decoder : public Model {
   std::optional<RopeTable> rope_;  // none: the model does not rotate
   FactorStore factors_;
   WeightMatrix embedding_;
-  std::vector<Layer> layers_;
+  std::vector<Block> blocks_;
   std::optional<MoeRunner> moe_;
   const Bf16* final_norm_ = nullptr;
   std::optional<Linear> lm_head_;
   StepLayout layout_;
   Workspace workspace_;
   Sizes sizes_;
-  std::optional<ScaleScan> scan_;  // reads the layers: the first to end
+  std::optional<ScaleScan> scan_;  // reads the blocks: the first to end
 };
 
 }  // namespace rota

@@ -44,6 +44,72 @@ Status check_options(const ModelConfig& config, const ModelOptions& options) {
   return {};
 }
 
+// From what was bound to what runs: one call operator for each kind of mixer.
+class BlockLoader {
+ public:
+  using Mixer = std::variant<AttentionBlock, Mamba2Block, MoeLayer>;
+
+  BlockLoader(const LoadContext& context, const KvSpec& kv, const MoePlan& moe,
+              const Execution& exec)
+      : context_(context),
+        kv_(kv),
+        moe_(moe),
+        exec_(exec),
+        places_(kv_places(kv, context.config.layers)) {}
+
+  // To be called before each mixer.
+  BlockLoader& for_layer(int64_t layer) {
+    layer_ = layer;
+    return *this;
+  }
+
+  Result<Mixer> operator()(AttentionWeights weights) {
+    const KvPlace place = places_[static_cast<size_t>(layer_)];
+    const AttentionBlock::Geometry geometry{
+        .heads = context_.config.heads,
+        .window = kv_.groups[static_cast<size_t>(place.group)].window,
+        .norm_eps = static_cast<float>(context_.config.rms_eps),
+        .kv = kv_.shape,
+        .place = place};
+    ROTA_ASSIGN_OR_RETURN(AttentionBlock block,
+                          AttentionBlock::make(std::move(weights), geometry, exec_));
+    return Mixer(std::move(block));
+  }
+
+  Result<Mixer> operator()(Mamba2Weights weights) {
+    const Mamba2Block::Geometry geometry{.mamba = context_.config.mamba,
+                                         .norm_eps = static_cast<float>(context_.config.rms_eps),
+                                         .state_index = next_state_++};
+    ROTA_ASSIGN_OR_RETURN(Mamba2Block block,
+                          Mamba2Block::make(std::move(weights), geometry, exec_));
+    return Mixer(std::move(block));
+  }
+
+  Result<Mixer> operator()(const MoeTensorNames& names) {
+    ROTA_ASSIGN_OR_RETURN(MoeLayer layer,
+                          MoeLayer::load(context_.checkpoint, names,
+                                         {.config = &moe_.config,
+                                          .plan = &moe_.widths,
+                                          .map = ExpertMap::whole(context_.config.experts),
+                                          .compute = context_.options.compute}));
+    if (context_.options.verify_weights) ROTA_RETURN_IF_ERROR(layer.verify_all(context_.team));
+    return Mixer(std::move(layer));
+  }
+
+ private:
+  const LoadContext& context_;
+  const KvSpec& kv_;
+  const MoePlan& moe_;
+  const Execution& exec_;
+  std::vector<KvPlace> places_;
+  int64_t layer_ = 0;
+  int64_t next_state_ = 0;
+};
+
+int64_t bytes_of(const Matrix<float>& matrix) {
+  return matrix.rows() * matrix.view().stride() * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, DecoderWeights weights) {
@@ -60,12 +126,13 @@ Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, Decoder
   ROTA_ASSIGN_OR_RETURN(
       Execution exec,
       Execution::make(kernels, options.compute, context.team,
-                      {.max_in = Extent(std::max(config.hidden, config.heads * config.head_dim)),
+                      {.max_in = Extent(std::max(
+                           {config.hidden, config.heads * config.head_dim, config.mamba.inner()})),
                        .attention = kernels.attend_scratch_bytes(kv.shape, config.heads)}));
   auto decoder =
       std::unique_ptr<Decoder>(new Decoder(context, kernels, std::move(plan), std::move(exec)));
   ROTA_ASSIGN_OR_RETURN(decoder->rope_, make_rope(config));
-  ROTA_RETURN_IF_ERROR(decoder->load_layers(context, std::move(weights)));
+  ROTA_RETURN_IF_ERROR(decoder->load_blocks(context, std::move(weights)));
   ROTA_RETURN_IF_ERROR(decoder->allocate_workspace());
   decoder->count_sizes(context.checkpoint);
   decoder->scan_scales();
@@ -81,32 +148,18 @@ Decoder::Decoder(const LoadContext& context, const KernelTable& kernels, MoePlan
       exec_(std::move(exec)),
       layout_(context.options.max_batch_tokens) {}
 
-Status Decoder::load_layers(const LoadContext& context, DecoderWeights weights) {
+Status Decoder::load_blocks(const LoadContext& context, DecoderWeights weights) {
   factors_ = std::move(weights.factors);  // stay where they are
   embedding_ = weights.embedding;
   final_norm_ = weights.final_norm;
   ROTA_ASSIGN_OR_RETURN(lm_head_, Linear::make({weights.lm_head}, exec_));
-  const MoeLayerSource source{.config = &moe_plan_.config,
-                              .plan = &moe_plan_.widths,
-                              .map = ExpertMap::whole(config_.experts),
-                              .compute = options_.compute};
-  const std::vector<KvPlace> places = kv_places(kv_spec_, config_.layers);
-  for (size_t n = 0; n < weights.layers.size(); ++n) {
-    DecoderLayerWeights& layer = weights.layers[n];
-    const AttentionBlock::Geometry geometry{
-        .heads = config_.heads,
-        .window = kv_spec_.groups[static_cast<size_t>(places[n].group)].window,
-        .norm_eps = static_cast<float>(config_.rms_eps),
-        .kv = kv_spec_.shape,
-        .place = places[n]};
-    ROTA_ASSIGN_OR_RETURN(AttentionBlock attention,
-                          AttentionBlock::make(std::move(layer.attention), geometry, exec_));
-    ROTA_ASSIGN_OR_RETURN(MoeLayer moe, MoeLayer::load(context.checkpoint, layer.moe, source));
-    if (options_.verify_weights) ROTA_RETURN_IF_ERROR(moe.verify_all(context.team));
-    layers_.push_back({.attention_norm = layer.attention_norm,
-                       .attention = std::move(attention),
-                       .moe_norm = layer.moe_norm,
-                       .moe = std::move(moe)});
+  BlockLoader loader(context, kv_spec_, moe_plan_, exec_);
+  for (BlockWeights& block : weights.blocks) {
+    const auto layer = static_cast<int>(block.layer);
+    if (!blocks_.empty() && blocks_.back().layer == layer) blocks_.back().ends_layer = false;
+    ROTA_ASSIGN_OR_RETURN(auto mixer,
+                          std::visit(loader.for_layer(block.layer), std::move(block.mixer)));
+    blocks_.push_back({.layer = layer, .norm = block.norm, .mixer = std::move(mixer)});
   }
   return {};
 }
@@ -125,19 +178,33 @@ Status Decoder::allocate_workspace() {
   const Extent angles(std::max<int64_t>(1, tokens * config_.head_dim / 2));
   ROTA_ASSIGN_OR_RETURN(w.cos, Matrix<float>::allocate(1, angles));
   ROTA_ASSIGN_OR_RETURN(w.sin, Matrix<float>::allocate(1, angles));
-  Bytes prepared;
-  for (const Layer& layer : layers_) {
-    prepared = std::max(prepared, layer.attention.prepared_per_token());
+  return allocate_mixer_workspaces();
+}
+
+Status Decoder::allocate_mixer_workspaces() {
+  const int64_t tokens = options_.max_batch_tokens;
+  Bytes attention;
+  Bytes mamba;
+  for (const Block& block : blocks_) {
+    if (const auto* a = std::get_if<AttentionBlock>(&block.mixer)) {
+      attention = std::max(attention, a->prepared_per_token());
+    } else if (const auto* m = std::get_if<Mamba2Block>(&block.mixer)) {
+      mamba = std::max(mamba, m->prepared_per_token());
+    }
   }
-  ROTA_ASSIGN_OR_RETURN(w.attention, AttentionWorkspace::allocate(config_, tokens, prepared));
+  ROTA_ASSIGN_OR_RETURN(workspace_.attention,
+                        AttentionWorkspace::allocate(config_, tokens, attention));
+  if (!kv_spec_.state.layers.empty()) {
+    ROTA_ASSIGN_OR_RETURN(workspace_.mamba, Mamba2Workspace::allocate(config_, tokens, mamba));
+  }
   ROTA_ASSIGN_OR_RETURN(moe_, MoeRunner::make(moe_plan_, exec_.kernels(), exec_.team(), tokens));
   return {};
 }
 
 void Decoder::scan_scales() {
   std::vector<const MoeLayer*> unseen;
-  for (const Layer& layer : layers_) {
-    if (layer.moe.has_scales() && !options_.verify_weights) unseen.push_back(&layer.moe);
+  for (const MoeLayer* layer : moe_layers()) {
+    if (layer->has_scales() && !options_.verify_weights) unseen.push_back(layer);
   }
   if (!unseen.empty()) scan_.emplace(std::move(unseen));
 }
@@ -150,24 +217,39 @@ void Decoder::count_sizes(const Checkpoint& checkpoint) {
   Bytes mapped = norm + head;
   if (!config_.tie_word_embeddings) mapped = mapped + bytes_of(embedding_);
   Bytes copied;
-  for (const Layer& layer : layers_) {
-    const Bytes dense = norm * 2 + layer.attention.weight_bytes() + bytes_of(layer.moe.router());
-    read = read + dense + layer.moe.bytes_of_one_expert() * config_.top_k;
-    mapped = mapped + dense + layer.moe.bytes().mapped;
-    copied = copied + layer.moe.bytes().copied;
+  for (const Block& block : blocks_) {
+    Bytes dense = norm;
+    if (const auto* attention = std::get_if<AttentionBlock>(&block.mixer)) {
+      dense = dense + attention->weight_bytes();
+    } else if (const auto* mamba = std::get_if<Mamba2Block>(&block.mixer)) {
+      dense = dense + mamba->weight_bytes();
+    } else {
+      const auto& moe = std::get<MoeLayer>(block.mixer);
+      dense = dense + moe.router_bytes() + moe.dense().bytes();
+      read = read + moe.bytes_of_one_expert() * config_.top_k;
+      mapped = mapped + moe.bytes().mapped;
+      copied = copied + moe.bytes().copied;
+    }
+    read = read + dense;
+    mapped = mapped + dense;
   }
   sizes_.bytes_per_token = read.count;
   // Tensors that the checkpoint had to copy are not read in the file.
   sizes_.mapped_bytes = std::max<int64_t>(0, mapped.count - checkpoint.copied_bytes());
   sizes_.copied_bytes = copied.count + checkpoint.copied_bytes();
+  count_workspace();
+}
+
+void Decoder::count_workspace() {
   const Workspace& w = workspace_;
   sizes_.workspace_bytes = exec_.scratch_bytes() + moe_->workspace_bytes();
   for (const Matrix<float>* matrix : {&w.residual, &w.normed, &w.moe_out, &w.selected, &w.cos,
                                       &w.sin, &w.attention.qkv, &w.attention.attended}) {
-    sizes_.workspace_bytes += matrix->rows() * matrix->view().stride() * 4;
+    sizes_.workspace_bytes += bytes_of(*matrix);
   }
   sizes_.workspace_bytes +=
       static_cast<int64_t>(w.lm_head_input.size() + w.attention.prepared.size());
+  if (!kv_spec_.state.layers.empty()) sizes_.workspace_bytes += w.mamba.bytes();
 }
 
 }  // namespace rota

@@ -1,6 +1,9 @@
-// What a model family binds: where each part of a decoder lies in the checkpoint. Views only.
+// What a model family binds: where each part of a decoder lies in the checkpoint. Views only, but
+// for small vectors that kernels want as floats.
 #pragma once
 
+#include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "checkpoint/linear.h"
@@ -19,16 +22,28 @@ struct AttentionWeights {
   const Bf16* k_norm = nullptr;
 };
 
-struct DecoderLayerWeights {
-  const Bf16* attention_norm = nullptr;  // [hidden]
-  AttentionWeights attention;
-  const Bf16* moe_norm = nullptr;  // [hidden]
-  MoeTensorNames moe;              // loaded later, as the width plan says
+struct Mamba2Weights {
+  WeightMatrix in_proj;            // [z | x B C | dt, hidden]
+  WeightMatrix out_proj;           // [hidden, inner]
+  std::vector<float> conv_weight;  // [kernel, channels of x B C]: the file's turned round
+  std::vector<float> conv_bias;
+  std::vector<float> a;  // [heads], -exp(A_log)
+  std::vector<float> d;
+  std::vector<float> dt_bias;
+  const Bf16* norm = nullptr;  // [inner]
+};
+
+// x += mixer(norm(x)).
+struct BlockWeights {
+  int64_t layer = 0;           // of the model; some families have two blocks a layer
+  const Bf16* norm = nullptr;  // [hidden]
+  // The experts are loaded later, as the width plan says.
+  std::variant<AttentionWeights, Mamba2Weights, MoeTensorNames> mixer;
 };
 
 struct DecoderWeights {
-  WeightMatrix embedding;  // [vocab, hidden]
-  std::vector<DecoderLayerWeights> layers;
+  WeightMatrix embedding;            // [vocab, hidden]
+  std::vector<BlockWeights> blocks;  // in the order in which a row meets them
   const Bf16* final_norm = nullptr;  // [hidden]
   WeightMatrix lm_head;              // [vocab, hidden]: the embedding itself where they are tied
   FactorStore factors;               // of quantised matrices

@@ -44,6 +44,21 @@ TEST(KvSpec, OneGroupWhereNoLayerSlides) {
   EXPECT_EQ(spec.groups[0].layers.size(), 4u);
 }
 
+// The engine's pages are how it counts positions: there is a group and a page even if no layer
+// attends.
+TEST(KvSpec, OnlyRecurrentLayersHaveStatesAndPagesOfOneCacheLine) {
+  ModelConfig config = alternating(2, 0);
+  config.attention = {AttentionKind::kNone, AttentionKind::kNone};
+  config.layer_kinds = {LayerKind::kMamba, LayerKind::kMoe};
+  config.mamba = {.heads = 6, .head_dim = 16, .groups = 2, .state = 16, .conv_kernel = 4};
+  const KvSpec spec = spec_of(config);
+  ASSERT_EQ(spec.groups.size(), 1u);
+  EXPECT_TRUE(spec.groups[0].layers.empty());
+  EXPECT_EQ(spec.page_bytes.count, 64);
+  EXPECT_EQ(spec.state.layers, std::vector<int>{0});
+  EXPECT_EQ(spec.state.layer_bytes.count, (3 * 160 + 6 * 16 * 16) * 4);
+}
+
 TEST(KvSpec, Float32TakesTwiceTheBytesOfBf16) {
   const ModelConfig config = alternating(4, 128);
   EXPECT_EQ(spec_of(config, Compute::kFloat32).page_bytes,

@@ -57,8 +57,8 @@ struct KvSpec {
   static int64_t first_live_block(const KvGroup& group, int64_t position);
 };
 
-// The layers of a config, grouped: full attention first, then the window layers. Pure: `rota plan`
-// asks it too.
+// The layers of a config, grouped: full attention first, then the window layers; and the recurrent
+// ones' states. Pure: `rota plan` asks it too.
 KvSpec make_kv_spec(const ModelConfig& config, Compute compute, const KernelTable& kernels);
 
 // One sequence's part of a step: `tokens` consecutive positions.
@@ -82,11 +82,21 @@ class ForwardTrace {
   // index 0: the embedding; 1..L: output of layer index-1 (residual stream); L+1: the final norm.
   // [T, H]
   virtual void hidden(int index, MatrixView<const float> value) = 0;
-  // Chosen experts of a MoE layer: ids, weights [T, k], by falling weight.
+  // Chosen experts of a MoE layer: ids, weights [T, k], by falling weight (falling choice score,
+  // where a correction bias chooses). All layer numbers are the model's.
   virtual void router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
                       int64_t top_k) = 0;
   // The MoE block of a layer: its normed input and its output, before the residual. [T, H]
   virtual void moe(int layer, MatrixView<const float> in, MatrixView<const float> out) {
+    static_cast<void>(layer), static_cast<void>(in), static_cast<void>(out);
+  }
+  // What that output is the sum of, where there is a shared expert. [T, H]
+  virtual void moe_parts(int layer, MatrixView<const float> routed,
+                         MatrixView<const float> shared) {
+    static_cast<void>(layer), static_cast<void>(routed), static_cast<void>(shared);
+  }
+  // The Mamba2 block of a layer, likewise. [T, H]
+  virtual void mamba(int layer, MatrixView<const float> in, MatrixView<const float> out) {
     static_cast<void>(layer), static_cast<void>(in), static_cast<void>(out);
   }
 };

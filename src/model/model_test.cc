@@ -51,14 +51,17 @@ struct Loaded {
         model(load_model(config, checkpoint, options, team)) {}
 
   Status forward(std::span<const int32_t> ids, std::span<float> logits) {
-    ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate((*model)->kv_spec(), 2));
+    ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate((*model)->kv_spec(), 2, 1));
     const std::vector<int32_t> pages{0, 1};
     std::vector<std::span<const int32_t>> tables;
     for (size_t group = 0; group < (*model)->kv_spec().groups.size(); ++group) {
       tables.push_back(std::span(pages).subspan(group, 1));
     }
-    const SequenceChunk chunk{
-        .first_row = 0, .tokens = std::ssize(ids), .first_position = 0, .block_tables = tables};
+    const SequenceChunk chunk{.first_row = 0,
+                              .tokens = std::ssize(ids),
+                              .first_position = 0,
+                              .block_tables = tables,
+                              .state_slot = 0};
     std::vector<int32_t> rows(ids.size());
     std::iota(rows.begin(), rows.end(), 0);
     return (*model)->forward(
@@ -84,6 +87,22 @@ TEST(LoadModel, NamesTheTensorThatIsMissing) {
   for (const std::string gone :
        {"model.norm.weight", "model.layers.1.self_attn.sinks", "model.layers.0.mlp.router.bias",
         "model.layers.3.mlp.experts.down_proj_scales"}) {
+    std::vector<TensorSpec> specs = expected_tensors(config);
+    std::erase_if(specs, [&](const TensorSpec& spec) { return spec.name == gone; });
+    const Loaded loaded(config, dummy(specs), options_for(Compute::kBf16));
+    ASSERT_FALSE(loaded.model.ok());
+    EXPECT_THAT(loaded.model.status().message(), HasSubstr(gone));
+  }
+}
+
+TEST(LoadModel, NamesTheMissingTensorOfAHybrid) {
+  const ModelConfig config = config_of("nemotron-bf16-h336", R"({"moe_latent_size": 48})");
+  for (const std::string gone :
+       {"backbone.norm_f.weight", "backbone.layers.0.mixer.A_log",
+        "backbone.layers.4.mixer.conv1d.bias", "backbone.layers.2.mixer.k_proj.weight",
+        "backbone.layers.1.mixer.gate.e_score_correction_bias",
+        "backbone.layers.3.mixer.fc1_latent_proj.weight",
+        "backbone.layers.5.mixer.shared_experts.up_proj.weight"}) {
     std::vector<TensorSpec> specs = expected_tensors(config);
     std::erase_if(specs, [&](const TensorSpec& spec) { return spec.name == gone; });
     const Loaded loaded(config, dummy(specs), options_for(Compute::kBf16));
@@ -124,8 +143,8 @@ TEST(LoadModel, AnUnknownBackendIsAnErrorThatNamesIt) {
 }
 
 TEST(Model, RunsOnDummyWeights) {
-  for (const char* pack :
-       {"gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72", "qwen3-bf16-h160"}) {
+  for (const char* pack : {"gptoss-mxfp4-h288", "gptoss-bf16-h160", "mixtral-bf16-h72",
+                           "qwen3-bf16-h160", "nemotron-bf16-h336", "nemotron-latent-bf16-h112"}) {
     const ModelConfig config = config_of(pack);
     Loaded loaded(config, dummy(expected_tensors(config)), options_for(Compute::kBf16));
     ASSERT_TRUE(loaded.model.ok()) << loaded.model.status().message();
@@ -194,6 +213,47 @@ TEST(Model, CountsTheBytesThatATokenReads) {
   EXPECT_EQ((*loaded.model)->mapped_bytes(), loaded.checkpoint.total_bytes());
   EXPECT_EQ((*loaded.model)->copied_bytes(), 0);
   EXPECT_GT((*loaded.model)->workspace_bytes(), kTokens * 160 * 4);
+}
+
+TEST(Model, CountsTheBytesThatATokenReadsOfAHybrid) {
+  // ME*EME, hidden 336; Mamba: 6 heads of 16, 2 groups, state 16, kernel 4; attention: 4 heads of 32,
+  // 2 of keys; 10 experts of 80, top 4, a shared one of 144; vocabulary 512.
+  const ModelConfig config = config_of("nemotron-bf16-h336");
+  const Loaded loaded(config, open(testing::golden_path("models/nemotron-bf16-h336")),
+                      options_for(Compute::kBf16));
+  ASSERT_TRUE(loaded.model.ok()) << loaded.model.status().message();
+  const int64_t norm = 336 * 2;
+  const int64_t mamba = (262 * 336 + 336 * 96 + 5 * 160 + 96 + 3 * 6) * 2;
+  const int64_t attention = (128 + 64 + 64 + 128) * 336 * 2;
+  const int64_t router = 10 * (336 + 1) * 4;
+  const int64_t shared = 2 * 144 * 336 * 2;
+  const int64_t expert = 2 * 80 * 336 * 2;
+  const int64_t layers = 6 * norm + 2 * mamba + attention + 3 * (router + shared + 4 * expert);
+  EXPECT_EQ((*loaded.model)->bytes_per_token(), layers + 2 * norm + 512 * 336 * 2);
+  EXPECT_EQ((*loaded.model)->mapped_bytes(), loaded.checkpoint.total_bytes());
+  EXPECT_EQ((*loaded.model)->copied_bytes(), 0);
+}
+
+// Layers of attention alone have pages, Mamba layers states, and mixtures counts.
+TEST(Model, AHybridKeepsPagesStatesAndCountsApart) {
+  const ModelConfig config = config_of("nemotron-bf16-h336");
+  Loaded loaded(config, open(testing::golden_path("models/nemotron-bf16-h336")),
+                options_for(Compute::kBf16));
+  ASSERT_TRUE(loaded.model.ok()) << loaded.model.status().message();
+  const KvSpec& spec = (*loaded.model)->kv_spec();
+  ASSERT_EQ(spec.groups.size(), 1u);
+  EXPECT_EQ(spec.groups[0].layers, std::vector<int>{2});
+  EXPECT_EQ(spec.page_bytes, spec.layer_bytes);
+  EXPECT_EQ(spec.state.layers, (std::vector<int>{0, 4}));
+  EXPECT_EQ(spec.state.layer_bytes.count, (3 * 160 + 6 * 16 * 16) * 4);
+  const std::vector<int32_t> ids{3, 1, 4, 1, 5};
+  std::vector<float> logits(ids.size() * static_cast<size_t>(config.vocab));
+  ASSERT_TRUE(loaded.forward(ids, logits).ok());
+  const auto counts = (*loaded.model)->expert_token_counts();
+  ASSERT_EQ(counts.size(), 3u);
+  for (const auto& layer : counts) {
+    EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 5 * config.top_k);
+  }
 }
 
 TEST(Model, CountsTheTokensOfEveryExpert) {

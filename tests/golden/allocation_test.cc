@@ -71,7 +71,8 @@ TEST_P(Allocations, NoneInADecodeStepNorInAPrefillStep) {
     const SequenceChunk chunk{.first_row = 0,
                               .tokens = std::ssize(ids),
                               .first_position = position,
-                              .block_tables = spans};
+                              .block_tables = spans,
+                              .state_slot = 0};
     const int32_t last = static_cast<int32_t>(ids.size()) - 1;
     const StepBatch batch{
         .token_ids = ids, .chunks = std::span(&chunk, 1), .logit_rows = std::span(&last, 1)};

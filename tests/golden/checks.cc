@@ -82,6 +82,15 @@ void check_routing(const GoldenPack& pack, const Prompt& prompt, const StepResul
   }
 }
 
+// What went into and came out of the mixers whose rows are stored.
+void check_blocks(const GoldenPack& pack, const Prompt& prompt, const StepResult& found) {
+  for (const auto& [block, rows] : found.blocks()) {
+    const std::string name = prompt.name + "." + block;
+    if (!pack.tensors.has(name)) continue;
+    EXPECT_LE(relative_rms(rows, pack.tensors.floats(name)), kHiddenRelativeRms) << name;
+  }
+}
+
 }  // namespace
 
 void check_prefill(const GoldenPack& pack, const Prompt& prompt, const StepResult& found) {
@@ -90,6 +99,7 @@ void check_prefill(const GoldenPack& pack, const Prompt& prompt, const StepResul
   check_logits(pack, prompt, found);
   check_hidden(pack, prompt, found);
   check_routing(pack, prompt, found);
+  check_blocks(pack, prompt, found);
 }
 
 void check_pack_in_float32(const GoldenPack& pack, Harness& harness) {

@@ -23,8 +23,19 @@ void StepResult::hidden(int index, MatrixView<const float> value) {
 }
 
 void StepResult::moe(int layer, MatrixView<const float> in, MatrixView<const float> out) {
-  moe_in_[layer] = copy_of(in);
-  moe_out_[layer] = copy_of(out);
+  blocks_[fmt::format("moe.{}.in", layer)] = copy_of(in);
+  blocks_[fmt::format("moe.{}.out", layer)] = copy_of(out);
+}
+
+void StepResult::moe_parts(int layer, MatrixView<const float> routed,
+                           MatrixView<const float> shared) {
+  blocks_[fmt::format("moe.{}.routed", layer)] = copy_of(routed);
+  blocks_[fmt::format("moe.{}.shared", layer)] = copy_of(shared);
+}
+
+void StepResult::mamba(int layer, MatrixView<const float> in, MatrixView<const float> out) {
+  blocks_[fmt::format("mamba.{}.in", layer)] = copy_of(in);
+  blocks_[fmt::format("mamba.{}.out", layer)] = copy_of(out);
 }
 
 void StepResult::router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
@@ -56,17 +67,24 @@ Result<std::unique_ptr<Harness>> Harness::load(const std::string& model_dir,
                                    .max_model_len = options.max_model_len};
   ROTA_ASSIGN_OR_RETURN(harness->model_, load_model(harness->config_, *harness->checkpoint_,
                                                     model_options, *harness->team_));
-  ROTA_ASSIGN_OR_RETURN(KvCache cache,
-                        KvCache::allocate(harness->model_->kv_spec(), options.pages));
+  ROTA_ASSIGN_OR_RETURN(
+      KvCache cache, KvCache::allocate(harness->model_->kv_spec(), options.pages, options.slots));
   harness->cache_ = std::make_unique<KvCache>(std::move(cache));
   harness->free_pages_.resize(static_cast<size_t>(options.pages));
   std::iota(harness->free_pages_.begin(), harness->free_pages_.end(), 0);
+  harness->free_slots_.resize(static_cast<size_t>(harness->cache_->slots()));
+  std::iota(harness->free_slots_.begin(), harness->free_slots_.end(), 0);
   std::shuffle(harness->free_pages_.begin(), harness->free_pages_.end(), std::mt19937(7));
   return harness;
 }
 
 int Harness::new_sequence() {
-  sequences_[next_sequence_].tables.resize(model_->kv_spec().groups.size());
+  Sequence& sequence = sequences_[next_sequence_];
+  sequence.tables.resize(model_->kv_spec().groups.size());
+  if (!free_slots_.empty()) {
+    sequence.slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
   return next_sequence_++;
 }
 
@@ -75,6 +93,7 @@ void Harness::end_sequence(int sequence) {
     std::copy_if(table.begin(), table.end(), std::back_inserter(free_pages_),
                  [](int32_t page) { return page >= 0; });
   }
+  if (const int32_t slot = sequences_.at(sequence).slot; slot >= 0) free_slots_.push_back(slot);
   sequences_.erase(sequence);
 }
 
@@ -111,7 +130,8 @@ Result<StepResult> Harness::step(std::span<const Piece> pieces) {
     chunks.push_back({.first_row = std::ssize(ids),
                       .tokens = std::ssize(pieces[i].ids),
                       .first_position = sequence.length,
-                      .block_tables = tables[i]});
+                      .block_tables = tables[i],
+                      .state_slot = sequence.slot});
     ids.insert(ids.end(), pieces[i].ids.begin(), pieces[i].ids.end());
     sequence.length += std::ssize(pieces[i].ids);
   }

@@ -29,6 +29,7 @@ struct HarnessOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_model_len = 1024;
   int64_t pages = 128;
+  int64_t slots = 16;
   std::string hf_overrides;  // over config.json
 };
 
@@ -45,6 +46,9 @@ class StepResult : public ForwardTrace {
   void router(int layer, std::span<const int32_t> ids, std::span<const float> weights,
               int64_t top_k) override;
   void moe(int layer, MatrixView<const float> in, MatrixView<const float> out) override;
+  void moe_parts(int layer, MatrixView<const float> routed,
+                 MatrixView<const float> shared) override;
+  void mamba(int layer, MatrixView<const float> in, MatrixView<const float> out) override;
 
   int64_t rows() const { return rows_; }
   int64_t vocab() const { return vocab_; }
@@ -54,9 +58,9 @@ class StepResult : public ForwardTrace {
   std::span<const float> hidden(int index) const { return hidden_.at(index); }
   const Routing& routing(int layer) const { return routing_.at(layer); }
   const std::map<int, Routing>& routing() const { return routing_; }
-  // Input and output of a layer's MoE block. [T, H]
-  std::span<const float> moe_in(int layer) const { return moe_in_.at(layer); }
-  std::span<const float> moe_out(int layer) const { return moe_out_.at(layer); }
+  // What goes into and comes out of mixers, by its name in the goldens: "moe.3.in", "moe.3.shared",
+  // "mamba.0.out". [T, H]
+  const std::map<std::string, std::vector<float>>& blocks() const { return blocks_; }
 
  private:
   friend class Harness;
@@ -64,8 +68,7 @@ class StepResult : public ForwardTrace {
   int64_t vocab_ = 0;
   std::vector<float> logits_;  // [T, V]
   std::map<int, std::vector<float>> hidden_;
-  std::map<int, std::vector<float>> moe_in_;
-  std::map<int, std::vector<float>> moe_out_;
+  std::map<std::string, std::vector<float>> blocks_;
   std::map<int, Routing> routing_;
 };
 
@@ -99,6 +102,7 @@ class Harness {
   struct Sequence {
     int64_t length = 0;
     std::vector<std::vector<int32_t>> tables;  // one a group
+    int32_t slot = -1;                         // where the model has states
   };
 
   Status reserve(Sequence& sequence, int64_t tokens);
@@ -110,6 +114,7 @@ class Harness {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int32_t> free_pages_;
+  std::vector<int32_t> free_slots_;
   std::map<int, Sequence> sequences_;
   int next_sequence_ = 0;
 };
