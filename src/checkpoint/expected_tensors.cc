@@ -181,7 +181,7 @@ Status check_expert_format(const ModelConfig& config, const Checkpoint& checkpoi
 
 // What is stored in float32 to lose nothing (a router) may be in BF16 too.
 Result<TensorInfo> require_either(const Checkpoint& checkpoint, const TensorSpec& spec) {
-  if (spec.dtype != DType::kF32) return checkpoint.require(spec);
+  if (spec.dtype != DType::kF32 || spec.is_factor) return checkpoint.require(spec);
   constexpr std::array<DType, 2> kEither = {DType::kF32, DType::kBf16};
   return checkpoint.require(spec.name, kEither, spec.shape);
 }

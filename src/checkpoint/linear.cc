@@ -10,8 +10,10 @@ namespace {
 int64_t blocks(int64_t size, int64_t block) { return block == 0 ? 1 : (size + block - 1) / block; }
 
 TensorSpec factor_spec(const LinearSource& source, std::string_view name) {
-  TensorSpec spec{.name = fmt::format("{}.{}", source.module, name), .dtype = DType::kF32};
-  spec.is_factor = true;
+  TensorSpec spec{.name = fmt::format("{}.{}", source.module, name),
+                  .dtype = DType::kF32,
+                  .shape = {},
+                  .is_factor = true};
   const LinearFormat& format = source.format;
   if (format.code == LinearCode::kFp8 && format.block_out > 0) {
     spec.shape = {blocks(source.out, format.block_out), blocks(source.in, format.block_in)};

@@ -176,7 +176,8 @@ Status resolve_quantization(ModelConfig& config, std::string_view source) {
   ROTA_ASSIGN_OR_RETURN(config.expert_format, format_of_experts(config, source));
   if (config.expert_format.code != LinearCode::kNvfp4) return {};
   constexpr int64_t kBlock = kNvfp4BlockElements;
-  ROTA_RETURN_IF_ERROR(check_blocks(source, "NVFP4", "the experts' width", config.experts_hidden(), kBlock));
+  ROTA_RETURN_IF_ERROR(
+      check_blocks(source, "NVFP4", "the experts' width", config.experts_hidden(), kBlock));
   return check_blocks(source, "NVFP4", "the experts' intermediate size", config.intermediate,
                       kBlock);
 }

@@ -40,9 +40,13 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
   linear.layout_ = kernels.input_layout(parts.front(), exec.compute());
   for (const WeightMatrix& part : parts) {
     const InputLayout layout = kernels.input_layout(part, exec.compute());
-    ROTA_CHECK(part.in == parts.front().in && layout.kind == linear.layout_.kind &&
-                   layout.token_stride == linear.layout_.token_stride,
-               "matrices that share an input must read it the same way");
+    if (part.in != parts.front().in || layout.kind != linear.layout_.kind ||
+        layout.token_stride != linear.layout_.token_stride) {
+      return error(StatusCode::kUnsupported,
+                   "matrices that share an input are in {} and {}, expected one format, or formats "
+                   "that read the input in the same order",
+                   to_string(parts.front().format), to_string(part.format));
+    }
     linear.columns_ += part.out.logical();
   }
   linear.parts_ = std::move(parts);

@@ -87,8 +87,7 @@ Result<std::vector<float>> bind_conv_weight(const Checkpoint& checkpoint, const 
 }
 
 // A layer of two blocks: attention, then the mixture.
-Status bind_two_blocks(const Binder& binder, int64_t layer,
-                       std::vector<BlockWeights>& blocks) {
+Status bind_two_blocks(const Binder& binder, int64_t layer, std::vector<BlockWeights>& blocks) {
   const ModelConfig& config = binder.config;
   const Checkpoint& checkpoint = binder.checkpoint;
   const std::string prefix = fmt::format("model.layers.{}", layer);
@@ -106,8 +105,7 @@ Status bind_two_blocks(const Binder& binder, int64_t layer,
 }
 
 // A layer of one block, whatever its kind.
-Status bind_one_block(const Binder& binder, int64_t layer,
-                      std::vector<BlockWeights>& blocks) {
+Status bind_one_block(const Binder& binder, int64_t layer, std::vector<BlockWeights>& blocks) {
   const ModelConfig& config = binder.config;
   const Checkpoint& checkpoint = binder.checkpoint;
   const std::string prefix = fmt::format("backbone.layers.{}", layer);
@@ -134,8 +132,8 @@ Result<Mamba2Weights> bind_mamba2(const Binder& binder, const std::string& prefi
   Mamba2Weights weights;
   ROTA_ASSIGN_OR_RETURN(weights.in_proj, bind_matrix(binder, prefix + ".in_proj", m.projected(),
                                                      config.hidden, Bias::kNo));
-  ROTA_ASSIGN_OR_RETURN(weights.out_proj, bind_matrix(binder, prefix + ".out_proj",
-                                                      config.hidden, m.inner(), Bias::kNo));
+  ROTA_ASSIGN_OR_RETURN(weights.out_proj, bind_matrix(binder, prefix + ".out_proj", config.hidden,
+                                                      m.inner(), Bias::kNo));
   ROTA_ASSIGN_OR_RETURN(weights.conv_weight,
                         bind_conv_weight(checkpoint, prefix + ".conv1d.weight", m));
   ROTA_ASSIGN_OR_RETURN(weights.conv_bias,
@@ -154,7 +152,8 @@ Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint&
   const Binder binder{config, checkpoint, weights.factors};
   ROTA_ASSIGN_OR_RETURN(
       weights.embedding,
-      bind_table(checkpoint, nemotron ? "backbone.embeddings" : "model.embed_tokens", config.vocab, config.hidden));
+      bind_table(checkpoint, nemotron ? "backbone.embeddings" : "model.embed_tokens", config.vocab,
+                 config.hidden));
   ROTA_ASSIGN_OR_RETURN(
       weights.final_norm,
       bind_vector(checkpoint, nemotron ? "backbone.norm_f.weight" : "model.norm.weight",

@@ -91,7 +91,8 @@ class BlockLoader {
                                          {.config = &moe_.config,
                                           .plan = &moe_.widths,
                                           .map = ExpertMap::whole(context_.config.experts),
-                                          .compute = context_.options.compute}));
+                                          .compute = context_.options.compute,
+                                          .quant = &context_.config.quant}));
     if (context_.options.verify_weights) ROTA_RETURN_IF_ERROR(layer.verify_all(context_.team));
     return Mixer(std::move(layer));
   }

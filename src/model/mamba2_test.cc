@@ -46,12 +46,12 @@ class Block {
         team_({.threads = threads, .pin = false}),
         exec_(taken(Execution::make(kernels, Compute::kFloat32, team_,
                                     {.max_in = Extent(config_.hidden), .attention = {}}))),
-        block_(taken(
-            Mamba2Block::make(taken(bind_mamba2(config_, checkpoint_, "backbone.layers.0.mixer")),
-                              {.mamba = config_.mamba,
-                               .norm_eps = static_cast<float>(config_.rms_eps),
-                               .state_index = 0},
-                              exec_))),
+        block_(taken(Mamba2Block::make(
+            taken(bind_mamba2({config_, checkpoint_, factors_}, "backbone.layers.0.mixer")),
+            {.mamba = config_.mamba,
+             .norm_eps = static_cast<float>(config_.rms_eps),
+             .state_index = 0},
+            exec_))),
         workspace_(
             taken(Mamba2Workspace::allocate(config_, 2 * kTokens, block_.prepared_per_token()))),
         cache_(taken(
@@ -85,6 +85,7 @@ class Block {
  private:
   static constexpr int32_t kSlots = 3;
   ModelConfig config_;
+  FactorStore factors_;
   Checkpoint checkpoint_;
   ThreadTeam team_;
   Execution exec_;

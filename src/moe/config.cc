@@ -122,8 +122,9 @@ MoeTensorNames moe_tensor_names(Architecture architecture, int64_t layer) {
     }
     case Architecture::kNemotronH: {
       const std::string mixer = fmt::format("backbone.layers.{}.mixer.", layer);
-      names.up = mixer + "experts.{}.up_proj.weight";
-      names.down = mixer + "experts.{}.down_proj.weight";
+      const ExpertModules modules = expert_modules(architecture, layer, "{}");
+      names.up = modules.up;
+      names.down = modules.down;
       names.router_weight = mixer + "gate.weight";
       names.correction_bias = mixer + "gate.e_score_correction_bias";
       names.shared_up = mixer + "shared_experts.up_proj";

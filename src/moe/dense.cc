@@ -7,20 +7,9 @@
 namespace rota {
 namespace {
 
-Result<WeightMatrix> load_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                 int64_t out, int64_t in) {
-  ROTA_ASSIGN_OR_RETURN(
-      const TensorInfo tensor,
-      checkpoint.require({.name = module + ".weight", .dtype = DType::kBf16, .shape = {out, in}}));
-  WeightMatrix matrix;
-  matrix.out = Extent(out);
-  matrix.in = Extent(in);
-  matrix.data = tensor.bytes.data();
-  matrix.row_stride = size_of(DType::kBf16) * in;
-  return matrix;
+Bytes bytes_of(const WeightMatrix& matrix) {
+  return (matrix.row_stride + matrix.scale_stride) * matrix.out.logical();
 }
-
-Bytes bytes_of(const WeightMatrix& matrix) { return matrix.row_stride * matrix.out.logical(); }
 
 Result<Matrix<float>> rows_of(int64_t tokens, int64_t width) {
   return Matrix<float>::allocate(tokens, Extent(width));
@@ -30,7 +19,8 @@ int64_t bytes_of(const Matrix<float>& matrix) {
   return matrix.rows() * matrix.view().stride() * static_cast<int64_t>(sizeof(float));
 }
 
-// Of the widest input that the stages multiply.
+// Of the widest input that the stages multiply, whatever the weights' format: for one compute type all
+// formats but float32 take inputs of one size.
 Bytes token_stride(const MoeConfig& config, const KernelTable& kernels, Compute compute) {
   Bytes bytes;
   for (const int64_t in : {config.hidden, config.shared_intermediate, config.latent}) {
@@ -44,22 +34,25 @@ Bytes token_stride(const MoeConfig& config, const KernelTable& kernels, Compute 
 
 }  // namespace
 
-Result<DenseMatrices> DenseMatrices::load(const Checkpoint& checkpoint, const MoeTensorNames& names,
-                                          const MoeConfig& config) {
+Result<DenseMatrices> DenseMatrices::load(const DenseSource& source, FactorStore& factors) {
+  const MoeConfig& config = *source.config;
+  const MoeTensorNames& names = *source.names;
+  const auto load = [&](const std::string& module, int64_t out, int64_t in) {
+    const LinearFormat format =
+        source.quant == nullptr ? LinearFormat{} : source.quant->format_of(module);
+    return load_linear(*source.checkpoint,
+                       {.module = module, .format = format, .out = out, .in = in}, factors);
+  };
   DenseMatrices dense;
   if (const int64_t inside = config.shared_intermediate; inside > 0) {
     Shared& shared = dense.shared.emplace();
-    ROTA_ASSIGN_OR_RETURN(shared.up,
-                          load_matrix(checkpoint, names.shared_up, inside, config.hidden));
-    ROTA_ASSIGN_OR_RETURN(shared.down,
-                          load_matrix(checkpoint, names.shared_down, config.hidden, inside));
+    ROTA_ASSIGN_OR_RETURN(shared.up, load(names.shared_up, inside, config.hidden));
+    ROTA_ASSIGN_OR_RETURN(shared.down, load(names.shared_down, config.hidden, inside));
   }
   if (config.latent > 0) {
     Latent& latent = dense.latent.emplace();
-    ROTA_ASSIGN_OR_RETURN(latent.in,
-                          load_matrix(checkpoint, names.latent_in, config.latent, config.hidden));
-    ROTA_ASSIGN_OR_RETURN(latent.out,
-                          load_matrix(checkpoint, names.latent_out, config.hidden, config.latent));
+    ROTA_ASSIGN_OR_RETURN(latent.in, load(names.latent_in, config.latent, config.hidden));
+    ROTA_ASSIGN_OR_RETURN(latent.out, load(names.latent_out, config.hidden, config.latent));
   }
   return dense;
 }

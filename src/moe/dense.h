@@ -12,11 +12,20 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/linear.h"
+#include "checkpoint/model_config.h"
 #include "kernels/execution.h"
 #include "moe/config.h"
 #include "tensor/matrix.h"
 
 namespace rota {
+
+struct DenseSource {
+  const Checkpoint* checkpoint = nullptr;
+  const MoeTensorNames* names = nullptr;
+  const MoeConfig* config = nullptr;
+  const QuantConfig* quant = nullptr;  // the format of each matrix; none: all are plain
+};
 
 struct DenseMatrices {
   struct Shared {
@@ -30,8 +39,8 @@ struct DenseMatrices {
   std::optional<Shared> shared;
   std::optional<Latent> latent;
 
-  static Result<DenseMatrices> load(const Checkpoint& checkpoint, const MoeTensorNames& names,
-                                    const MoeConfig& config);
+  // factors: outlives the matrices.
+  static Result<DenseMatrices> load(const DenseSource& source, FactorStore& factors);
   Bytes bytes() const;  // all of which every token reads
 };
 

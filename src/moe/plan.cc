@@ -25,12 +25,10 @@ Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
 }
 
 std::string describe(const MoePlan& plan) {
-  std::string text =
-      fmt::format("experts {}, prepare/finalize {}, hidden {}, intermediate {}",
-                  plan.choice.describe(), to_string(plan.transport),
-                  to_string(plan.widths.experts_in),
-                  plan.widths.intermediate ? to_string(*plan.widths.intermediate)
-                                           : "none (an empty shard)");
+  std::string text = fmt::format(
+      "experts {}, prepare/finalize {}, hidden {}, intermediate {}", plan.choice.describe(),
+      to_string(plan.transport), to_string(plan.widths.experts_in),
+      plan.widths.intermediate ? to_string(*plan.widths.intermediate) : "none (an empty shard)");
   if (plan.config.latent > 0) {
     text += fmt::format(", latent in a model of {}", plan.config.hidden);
   }

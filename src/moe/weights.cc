@@ -56,7 +56,7 @@ const std::string& name_of(Role role, const MoeConfig& config, const MoeTensorNa
   return names.down;
 }
 
-// The tensors of one role that hold all experts, one behind the other.
+// The tensors of one role in gpt-oss's layouts: of all experts, one behind the other, or of one.
 struct StackedTensors {
   TensorInfo data;
   std::optional<TensorInfo> scales;
@@ -66,14 +66,15 @@ struct StackedTensors {
 // What the checkpoint holds, in whole logical widths.
 struct RoleShape {
   std::string name;
-  int64_t experts = 0;
+  std::vector<int64_t> leading;  // the experts, where they are stacked
   int64_t out = 0;
   int64_t in = 0;
 };
 
 RoleShape whole_shape(Role role, const MoeConfig& config, const MoeTensorNames& names) {
   const int64_t hidden = config.experts_hidden();
-  RoleShape shape{.name = name_of(role, config, names), .experts = config.router.experts};
+  RoleShape shape{.name = name_of(role, config, names), .leading = {}};
+  if (names.stacked) shape.leading = {config.router.experts};
   shape.out = role == Role::kDown ? hidden : rows_an_element(config) * config.intermediate;
   shape.in = role == Role::kDown ? config.intermediate : hidden;
   return shape;
@@ -85,55 +86,62 @@ Result<TensorInfo> require(const Checkpoint& checkpoint, const std::string& name
   return checkpoint.require(name, dtypes, shape);
 }
 
+std::vector<int64_t> joined(std::vector<int64_t> leading, std::initializer_list<int64_t> rest) {
+  leading.insert(leading.end(), rest);
+  return leading;
+}
+
 Result<StackedTensors> require_stacked(const Checkpoint& checkpoint, const MoeConfig& config,
                                        const RoleShape& shape) {
   StackedTensors out;
   if (config.format == WeightFormat::kMxfp4) {
     const int64_t blocks = shape.in / kMxfp4BlockElements;
-    ROTA_ASSIGN_OR_RETURN(out.data,
-                          require(checkpoint, shape.name + "_blocks", DType::kU8,
-                                  {shape.experts, shape.out, blocks, kMxfp4BlockBytes.count}));
+    ROTA_ASSIGN_OR_RETURN(
+        out.data, require(checkpoint, shape.name + "_blocks", DType::kU8,
+                          joined(shape.leading, {shape.out, blocks, kMxfp4BlockBytes.count})));
     ROTA_ASSIGN_OR_RETURN(out.scales, require(checkpoint, shape.name + "_scales", DType::kU8,
-                                              {shape.experts, shape.out, blocks}));
+                                              joined(shape.leading, {shape.out, blocks})));
   } else {
     const bool out_in = config.order == WeightOrder::kOutIn;
     const int64_t rows = out_in ? shape.out : shape.in;
     const int64_t columns = out_in ? shape.in : shape.out;
-    ROTA_ASSIGN_OR_RETURN(
-        out.data, require(checkpoint, shape.name, DType::kBf16, {shape.experts, rows, columns}));
+    ROTA_ASSIGN_OR_RETURN(out.data, require(checkpoint, shape.name, DType::kBf16,
+                                            joined(shape.leading, {rows, columns})));
   }
   if (config.expert_bias) {
     ROTA_ASSIGN_OR_RETURN(out.bias, require(checkpoint, shape.name + "_bias", DType::kBf16,
-                                            {shape.experts, shape.out}));
+                                            joined(shape.leading, {shape.out})));
   }
   return out;
 }
 
-// The bytes of one expert among those of all.
-const std::byte* part(const TensorInfo& tensor, int64_t expert, int64_t experts) {
-  return tensor.bytes.data() + tensor.byte_size / experts * expert;
+// Part `index` of `count` equal parts of a tensor's bytes.
+const std::byte* part(const TensorInfo& tensor, int64_t index, int64_t count) {
+  return tensor.bytes.data() + tensor.byte_size / count * index;
 }
 
 // An expert's matrix where it lies in the file.
 WeightMatrix stacked_view(const StackedTensors& tensors, const MoeConfig& config,
                           const RoleShape& shape, int64_t expert) {
+  const int64_t count = shape.leading.empty() ? 1 : shape.leading.front();
+  const int64_t index = shape.leading.empty() ? 0 : expert;
   WeightMatrix view;
   view.format = config.format;
   view.order = config.order;
   view.out = Extent(shape.out);
   view.in = Extent(shape.in);
-  view.data = part(tensors.data, expert, shape.experts);
+  view.data = part(tensors.data, index, count);
   if (tensors.scales) {
     const int64_t blocks = shape.in / kMxfp4BlockElements;
     view.row_stride = kMxfp4BlockBytes * blocks;
-    view.scales = reinterpret_cast<const uint8_t*>(part(*tensors.scales, expert, shape.experts));
+    view.scales = reinterpret_cast<const uint8_t*>(part(*tensors.scales, index, count));
     view.scale_stride = {blocks};
   } else {
     const int64_t row = config.order == WeightOrder::kOutIn ? shape.in : shape.out;
     view.row_stride = size_of(DType::kBf16) * row;
   }
   if (tensors.bias) {
-    view.bias = reinterpret_cast<const Bf16*>(part(*tensors.bias, expert, shape.experts));
+    view.bias = reinterpret_cast<const Bf16*>(part(*tensors.bias, index, count));
   }
   return view;
 }
@@ -160,6 +168,27 @@ int64_t whole_blocks(int64_t elements, int64_t block) {
 // Elements under one of WeightMatrix::scales.
 int64_t scale_block(WeightFormat format) {
   return format == WeightFormat::kNvfp4 ? kNvfp4BlockElements : kMxfp4BlockElements;
+}
+
+// The matrix of an expert that has tensors of its own.
+Result<WeightMatrix> load_one(const Checkpoint& checkpoint, const MoeConfig& config,
+                              RoleShape shape, int64_t expert, FactorStore& factors) {
+  shape.name = fmt::format(fmt::runtime(shape.name), expert);
+  if (config.format == WeightFormat::kMxfp4) {
+    ROTA_ASSIGN_OR_RETURN(const StackedTensors own, require_stacked(checkpoint, config, shape));
+    return stacked_view(own, config, shape, expert);
+  }
+  ROTA_ASSIGN_OR_RETURN(
+      WeightMatrix view,
+      load_linear(checkpoint,
+                  {.module = shape.name, .format = config.linear, .out = shape.out, .in = shape.in},
+                  factors));
+  if (config.expert_bias) {
+    ROTA_ASSIGN_OR_RETURN(const TensorInfo bias,
+                          require(checkpoint, shape.name + ".bias", DType::kBf16, {shape.out}));
+    view.bias = reinterpret_cast<const Bf16*>(bias.bytes.data());
+  }
+  return view;
 }
 
 bool is_copied(const MatrixWidths& widths) {
@@ -289,16 +318,10 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
   }
   for (int64_t local = 0; local < map_.local_count(); ++local) {
     const int64_t expert = map_.global(local);
-    WeightMatrix view;
-    if (stacked) {
-      view = stacked_view(*stacked, config, shape, expert);
-    } else {
-      const LinearSource linear{.module = fmt::format(fmt::runtime(shape.name), expert),
-                                .format = config.linear,
-                                .out = shape.out,
-                                .in = shape.in};
-      ROTA_ASSIGN_OR_RETURN(view, load_linear(checkpoint, linear, factors_));
-    }
+    ROTA_ASSIGN_OR_RETURN(WeightMatrix view,
+                          stacked
+                              ? Result<WeightMatrix>(stacked_view(*stacked, config, shape, expert))
+                              : load_one(checkpoint, config, shape, expert, factors_));
     view = shard_of(view, role, config, *source.plan);
     if (is_copied(*widths)) {
       ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));
@@ -321,7 +344,11 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
   ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
   ROTA_ASSIGN_OR_RETURN(layer.correction_bias_, load_correction_bias(checkpoint, names, config));
   layer.router_bytes_ = bytes_of_router(checkpoint, names);
-  ROTA_ASSIGN_OR_RETURN(layer.dense_, DenseMatrices::load(checkpoint, names, config));
+  ROTA_ASSIGN_OR_RETURN(
+      layer.dense_,
+      DenseMatrices::load(
+          {.checkpoint = &checkpoint, .names = &names, .config = &config, .quant = source.quant},
+          layer.factors_));
   for (const Role role : kRoles) {
     ROTA_RETURN_IF_ERROR(layer.add_role(
         checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));

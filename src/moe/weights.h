@@ -62,7 +62,8 @@ struct MoeLayerSource {
   const MoeConfig* config = nullptr;
   const WidthPlan* plan = nullptr;
   ExpertMap map = ExpertMap::whole(1);
-  Compute compute = Compute::kBf16;  // decides which MXFP4 scales are too large
+  Compute compute = Compute::kBf16;    // decides which MXFP4 scales are too large
+  const QuantConfig* quant = nullptr;  // the formats of what is not a routed expert; none: plain
 };
 
 class MoeLayer {

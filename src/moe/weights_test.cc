@@ -12,7 +12,9 @@
 #include "moe/plan.h"
 #include "moe/scale_scan.h"
 #include "moe/testing/moe_case.h"
+#include "quant/fp8.h"
 #include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 
 namespace rota {
 namespace {
@@ -28,6 +30,18 @@ float element(const WeightMatrix& w, int64_t n, int64_t k) {
     Bf16 value;
     std::memcpy(&value, data + column * 2, 2);
     return to_float(value);
+  }
+  if (w.format == WeightFormat::kFp8) {
+    const float value = e4m3_to_float(static_cast<uint8_t>(data[column]));
+    // Behind the last logical column there is no factor, and nothing to multiply.
+    return value == 0 ? 0 : value * w.factors.row(n)[column / w.factors.columns];
+  }
+  if (w.format == WeightFormat::kNvfp4) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(data) + column / 16 * 8;
+    std::array<float, 16> block;
+    decode_nvfp4_block(std::span<const uint8_t, 8>(codes, 8),
+                       w.scales[n * w.scale_stride.count + column / 16], block);
+    return block[static_cast<size_t>(column % 16)] * *w.factors.row(n);
   }
   const auto* codes = reinterpret_cast<const uint8_t*>(data) + column / 32 * 16;
   std::array<float, 32> block;
@@ -79,7 +93,8 @@ Loaded load(const testing::MoeModel& model, int64_t hidden_alignment,
       {.config = &plan->config,
        .plan = &plan->widths,
        .map = map ? *map : ExpertMap::whole(model.config.experts),
-       .compute = Compute::kBf16});
+       .compute = Compute::kBf16,
+       .quant = &model.config.quant});
   ROTA_CHECK(layer.ok(), layer.status().message());
   return {std::move(plan).value(), std::move(layer).value()};
 }
@@ -94,7 +109,9 @@ class Weights : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Weights,
                          ::testing::Values("gptoss-mxfp4-h160", "gptoss-mxfp4-h288",
                                            "gptoss-bf16-h160", "mixtral-bf16-h72",
-                                           "qwen3-bf16-h160", "nemotron-bf16-h336"),
+                                           "qwen3-bf16-h160", "nemotron-bf16-h336",
+                                           "mixtral-fp8-h80", "qwen3-fp8-h288", "nemotron-fp8-h144",
+                                           "nemotron-nvfp4-h112", "nemotron-latent-mixed-h112"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -164,7 +181,9 @@ void expect_shard(const ExpertMatrices& whole, const ExpertMatrices& shard, cons
   const int64_t begin = loaded.plan.widths.intermediate_begin;
   const int64_t count = loaded.plan.widths.intermediate->logical();
   const int64_t rows = loaded.plan.config.interleaved ? 2 : 1;
-  expect_padded_copy(column_slice(whole.gate, rows * begin, rows * count), shard.gate);
+  if (loaded.plan.config.gated()) {
+    expect_padded_copy(column_slice(whole.gate, rows * begin, rows * count), shard.gate);
+  }
   if (rows == 1) expect_padded_copy(column_slice(whole.up, begin, count), shard.up);
   WeightMatrix down = input_slice(whole.down, begin, count);
   if (begin > 0) down.bias = nullptr;

@@ -63,9 +63,10 @@ Result<WideGolden> WideGolden::open(const std::string& reference_dir, const std:
 }
 
 std::vector<std::string> small_packs() {
-  return {"gptoss-mxfp4-h160", "gptoss-mxfp4-h288",  "gptoss-bf16-h160",         "mixtral-bf16-h72",
-          "mixtral-fp8-h80",   "qwen3-bf16-h160",   "qwen3-fp8-h288", "nemotron-bf16-h336", "nemotron-fp8-h144", "nemotron-nvfp4-h112",
-          "nemotron-latent-bf16-h112", "nemotron-latent-mixed-h112"};
+  return {"gptoss-mxfp4-h160",   "gptoss-mxfp4-h288",         "gptoss-bf16-h160",
+          "mixtral-bf16-h72",    "mixtral-fp8-h80",           "qwen3-bf16-h160",
+          "qwen3-fp8-h288",      "nemotron-bf16-h336",        "nemotron-fp8-h144",
+          "nemotron-nvfp4-h112", "nemotron-latent-bf16-h112", "nemotron-latent-mixed-h112"};
 }
 
 std::string small_pack_dir(const std::string& name) {

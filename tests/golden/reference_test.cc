@@ -138,11 +138,13 @@ TEST_P(Wide, EveryStoredTensorAndPaddedRunsBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, Wide,
-                         ::testing::ValuesIn(if_present({"gpt-oss-20b-mxfp4", "gpt-oss-120b-mxfp4",
-                                                         "mixtral-8x7b-bf16", "qwen3-30b-a3b-bf16",
-"qwen3-30b-a3b-fp8", "nemotron-3-nano-bf16", "nemotron-3-nano-fp8", "nemotron-3-nano-nvfp4", "nemotron-3-super-mixed"})),
-                         plain_name);
+INSTANTIATE_TEST_SUITE_P(
+    Reference, Wide,
+    ::testing::ValuesIn(if_present({"gpt-oss-20b-mxfp4", "gpt-oss-120b-mxfp4", "mixtral-8x7b-bf16",
+                                    "qwen3-30b-a3b-bf16", "qwen3-30b-a3b-fp8",
+                                    "nemotron-3-nano-bf16", "nemotron-3-nano-fp8",
+                                    "nemotron-3-nano-nvfp4", "nemotron-3-super-mixed"})),
+    plain_name);
 
 }  // namespace
 }  // namespace rota::golden

@@ -82,7 +82,8 @@ class MoeCase : public MoeTrace {
         {.config = &plan_->config,
          .plan = &plan_->widths,
          .map = ExpertMap::whole(model.config.experts),
-         .compute = options.compute});
+         .compute = options.compute,
+         .quant = &model.config.quant});
     ROTA_CHECK(loaded.ok(), loaded.status().message());
     layer_.emplace(std::move(loaded).value());
     auto runner =

@@ -124,13 +124,15 @@ class SyntheticLayer {
 
   static MoeTensorNames make_names(const LayerKind& kind) {
     const std::string expert = kind.stacked ? "experts." : "experts.{}.";
-    return {.stacked = kind.stacked,
-            .gate_up = expert + "gate_up",
-            .gate = expert + "gate",
-            .up = expert + "up",
-            .down = expert + "down",
-            .router_weight = "router.weight",
-            .router_bias = "router.bias"};
+    MoeTensorNames names;
+    names.stacked = kind.stacked;
+    names.gate_up = expert + "gate_up";
+    names.gate = expert + "gate";
+    names.up = expert + "up";
+    names.down = expert + "down";
+    names.router_weight = "router.weight";
+    names.router_bias = "router.bias";
+    return names;
   }
 
   bool integers() const { return shape_.values == Values::kIntegers; }
@@ -193,7 +195,8 @@ class SyntheticLayer {
       add_bf16(expert, matrix);
     }
     if (!kind_.bias) return;
-    std::vector<uint8_t>& bias = data_of(matrix.name + "_bias", expert, DType::kBf16, {matrix.out});
+    std::vector<uint8_t>& bias = data_of(matrix.name + (is_linear() ? ".bias" : "_bias"), expert,
+                                         DType::kBf16, {matrix.out});
     for (int64_t n = 0; n < matrix.out; ++n) {
       // Of the size of what it is added to.
       const bool large = is_gate(matrix, n) || matrix.role == MatrixRole::kDown;
@@ -201,11 +204,15 @@ class SyntheticLayer {
     }
   }
 
+  // One linear layer an expert.
+  bool is_linear() const { return !kind_.stacked && kind_.format != WeightFormat::kMxfp4; }
+
   void add_bf16(int64_t expert, const Matrix& matrix) {
     const bool out_in = kind_.order == WeightOrder::kOutIn;
     const int64_t rows = out_in ? matrix.out : matrix.in;
     const int64_t columns = out_in ? matrix.in : matrix.out;
-    std::vector<uint8_t>& data = data_of(matrix.name, expert, DType::kBf16, {rows, columns});
+    std::vector<uint8_t>& data = data_of(matrix.name + (is_linear() ? ".weight" : ""), expert,
+                                         DType::kBf16, {rows, columns});
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
         append(data, to_bf16(value(is_gate(matrix, out_in ? r : c), matrix.in)));
