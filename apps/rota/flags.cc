@@ -85,6 +85,13 @@ void EngineFlags::add_to(CLI::App& app) {
   toggle(app, "enable-prefix-caching", o.enable_prefix_caching,
          "reuse the KV cache of equal beginnings (default)")
       ->group(scheduling);
+  flag(app, "--mamba-block-size", o.mamba_block_size,
+       "recurrent layers: tokens between snapshots of their state, from which equal beginnings are "
+       "reused; 0: at the end of each prompt alone")
+      ->group(scheduling);
+  flag(app, "--mamba-snapshot-bytes", o.mamba_snapshot_bytes,
+       "bytes of the KV cache that snapshots may take; -1: an eighth")
+      ->group(scheduling);
   flag(app, "--seed", o.seed, "of requests that bring none, and of dummy weights")
       ->group(scheduling);
 }

@@ -116,6 +116,11 @@ Json to_json(const ModelPlan& plan) {
                 {"tokens_that_fit", plan.budget.tokens},
                 {"cache_bytes", plan.budget.bytes},
                 {"max_model_len", plan.budget.max_model_len}}}};
+  if (plan.budget.slots > 0) {
+    out["kv"]["state_bytes"] = plan.engine.kv.state.slot_bytes().count;
+    out["kv"]["max_num_seqs"] = plan.budget.max_num_seqs;
+    out["kv"]["snapshots"] = plan.budget.snapshots;
+  }
   if (!plan.no_budget.ok()) out["kv"]["problem"] = plan.no_budget.message();
   return out;
 }
@@ -153,6 +158,8 @@ void print(const ModelPlan& plan) {
   if (plan.no_budget.ok()) {
     fmt::print("                  {} for {} tokens; the longest sequence is {}\n",
                format_bytes(plan.budget.bytes), plan.budget.tokens, plan.budget.max_model_len);
+    if (plan.budget.slots > 0)
+      fmt::print("States            {}\n", describe_states(plan.engine.kv, plan.budget));
     if (!plan.budget.note.empty()) fmt::print("                  {}\n", plan.budget.note);
   } else {
     fmt::print("\nNot on this machine: {}\n", plan.no_budget.message());

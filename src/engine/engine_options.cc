@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/attention.h"
+
 namespace rota {
 namespace {
 
@@ -77,6 +79,8 @@ void for_each_member(Options& options, Visit&& visit) {
   visit("memory_utilization", options.memory_utilization);
   visit("kv_cache_memory_bytes", options.kv_cache_memory_bytes);
   visit("enable_prefix_caching", options.enable_prefix_caching);
+  visit("mamba_block_size", options.mamba_block_size);
+  visit("mamba_snapshot_bytes", options.mamba_snapshot_bytes);
   visit("seed", options.seed);
 }
 
@@ -125,6 +129,12 @@ Status validate(const EngineOptions& options) {
   ROTA_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
   ROTA_RETURN_IF_ERROR(at_least("--max-waiting", options.max_waiting, 1));
   ROTA_RETURN_IF_ERROR(at_least("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0));
+  ROTA_RETURN_IF_ERROR(at_least("--mamba-block-size", options.mamba_block_size, 0));
+  ROTA_RETURN_IF_ERROR(at_least("--mamba-snapshot-bytes", options.mamba_snapshot_bytes, -1));
+  if (options.mamba_block_size % kKvBlockTokens != 0) {
+    return invalid_argument("--mamba-block-size: {} is no multiple of {}, the tokens of a KV page",
+                            options.mamba_block_size, kKvBlockTokens);
+  }
   // Beyond these a step's own threads and buffers would be more than any machine has.
   if (options.threads > 1024) {
     return invalid_argument("--threads: {} is more than 1024", options.threads);

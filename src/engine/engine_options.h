@@ -57,7 +57,9 @@ struct EngineOptions {
   double memory_utilization = 0.9;       // of the memory available at start
   int64_t kv_cache_memory_bytes = 0;     // 0: from memory_utilization
   bool enable_prefix_caching = true;
-  int64_t seed = 0;  // of requests that bring none, and of dummy weights
+  int64_t mamba_block_size = 1024;  // tokens between snapshots of states; 0: the prompt's end alone
+  int64_t mamba_snapshot_bytes = -1;  // of the KV cache, for snapshots; -1: an eighth
+  int64_t seed = 0;                   // of requests that bring none, and of dummy weights
 };
 
 // Every number in its range; the message names the flag.

@@ -22,12 +22,16 @@ TEST(EngineOptions, TravelAsJson) {
   options.moe = {.backend = "ref", .hidden_alignment = 256, .intermediate_alignment = 128};
   options.memory_utilization = 0.5;
   options.enable_prefix_caching = false;
+  options.mamba_block_size = 192;
+  options.mamba_snapshot_bytes = int64_t{1} << 40;
   options.seed = -5;
   const nlohmann::json json = to_json(options);
   const EngineOptions got = engine_options_from_json(json).value();
   EXPECT_EQ(to_json(got), json);
   EXPECT_EQ(got.moe.hidden_alignment, 256);
   EXPECT_EQ(got.weights, WeightsChoice::kLocked);
+  EXPECT_EQ(got.mamba_block_size, 192);
+  EXPECT_EQ(got.mamba_snapshot_bytes, int64_t{1} << 40);
 }
 
 TEST(EngineOptions, WrongJsonIsAnErrorThatNamesTheMember) {
@@ -49,6 +53,14 @@ TEST(EngineOptions, RangesNameTheFlag) {
   options.max_num_seqs = 0;
   EXPECT_THAT(validate(options).message(), HasSubstr("--max-num-seqs"));
   options.max_num_seqs = 1;
+  options.mamba_block_size = 1000;
+  EXPECT_THAT(validate(options).message(),
+              HasSubstr("--mamba-block-size: 1000 is no multiple of 64"));
+  options.mamba_block_size = 0;
+  options.mamba_snapshot_bytes = -2;
+  EXPECT_THAT(validate(options).message(), HasSubstr("--mamba-snapshot-bytes"));
+  options.mamba_snapshot_bytes = 0;
+  EXPECT_TRUE(validate(options).ok());
   options.memory_utilization = 1.5;
   EXPECT_THAT(validate(options).message(), HasSubstr("--memory-utilization"));
   options.memory_utilization = std::numeric_limits<double>::quiet_NaN();

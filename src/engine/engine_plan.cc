@@ -89,6 +89,9 @@ MemoryProfile memory_profile(const EnginePlan& plan, const EngineOptions& option
   profile.model_max_len = config.max_position;
   profile.wanted_max_len = options.max_model_len;
   profile.max_chunk_tokens = options.max_num_batched_tokens;
+  profile.prefix_caching = options.enable_prefix_caching;
+  profile.snapshot_interval = options.mamba_block_size;
+  profile.snapshot_bytes = options.mamba_snapshot_bytes;
   return profile;
 }
 

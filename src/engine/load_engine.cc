@@ -116,9 +116,11 @@ Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t availabl
   profile.weights_can_be_paged = weights.residence() == WeightsResidence::kMapped;
   profile.workspace_bytes = engine.model->workspace_bytes() + logits;
   ROTA_ASSIGN_OR_RETURN(engine.kv, plan_kv_budget(profile));
-  ROTA_ASSIGN_OR_RETURN(KvCache cache, KvCache::allocate(*profile.spec, engine.kv.pages));
+  ROTA_ASSIGN_OR_RETURN(KvCache cache,
+                        KvCache::allocate(*profile.spec, engine.kv.pages, engine.kv.slots));
   engine.cache = std::make_unique<KvCache>(std::move(cache));
   options.max_model_len = engine.kv.max_model_len;
+  options.max_num_seqs = engine.kv.max_num_seqs;
   if (!engine.kv.note.empty()) log::warning("{}", engine.kv.note);
   log::info(
       "KV cache: {}, {} pages of {} tokens, {} bytes a token: {} tokens fit, "
@@ -127,6 +129,7 @@ Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t availabl
       profile.spec->bytes_per_token().count, engine.kv.tokens,
       static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
       options.max_model_len);
+  if (engine.kv.slots > 0) log::info("states: {}", describe_states(*profile.spec, engine.kv));
   return {};
 }
 

@@ -14,6 +14,9 @@ int64_t blocks_for(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvB
 // disk then whatever the cache does.
 constexpr double kShareWhereWeightsArePaged = 0.1;
 
+// Of the cache's bytes, unless --mamba-snapshot-bytes says otherwise.
+constexpr int64_t kPartForSnapshots = 8;
+
 // What --memory-utilization leaves for the KV cache; may be negative.
 int64_t bytes_for_kv(const MemoryProfile& profile, std::string& note) {
   if (profile.kv_cache_memory_bytes > 0) return profile.kv_cache_memory_bytes;
@@ -46,7 +49,8 @@ Status check_copies(const MemoryProfile& profile, int64_t kv_bytes) {
 }
 
 int64_t sequence_bytes(const MemoryProfile& profile, int64_t tokens) {
-  return pages_for_sequence(*profile.spec, tokens) * profile.spec->page_bytes.count;
+  return pages_for_sequence(*profile.spec, tokens) * profile.spec->page_bytes.count +
+         profile.spec->state.slot_bytes().count;
 }
 
 std::string where_memory_goes(const MemoryProfile& profile) {
@@ -83,6 +87,44 @@ void append_note(std::string& note, const std::string& more) {
   note += more;
 }
 
+// Bytes of the cache's that snapshots may take.
+int64_t snapshot_budget(const MemoryProfile& profile, int64_t bytes) {
+  if (!profile.prefix_caching) return 0;
+  return profile.snapshot_bytes >= 0 ? profile.snapshot_bytes : bytes / kPartForSnapshots;
+}
+
+// Snapshots that sequences of the longest kind could ever take.
+int64_t useful_snapshots(const MemoryProfile& profile, const KvBudget& budget) {
+  const int64_t regular =
+      profile.snapshot_interval > 0 ? budget.max_model_len / profile.snapshot_interval : 0;
+  return budget.max_num_seqs * (regular + 1);
+}
+
+// Shares the cache's bytes out between states and pages; returns what is left for pages.
+int64_t plan_slots(const MemoryProfile& profile, int64_t bytes, KvBudget& budget) {
+  budget.max_num_seqs = profile.max_num_seqs;
+  const int64_t slot = profile.spec->state.slot_bytes().count;
+  if (slot == 0) return bytes;
+  const int64_t one = sequence_bytes(profile, std::max(profile.wanted_max_len, kKvBlockTokens));
+  const int64_t spare = std::max<int64_t>(bytes - one, 0);
+  budget.max_num_seqs = std::min(profile.max_num_seqs, 1 + spare / 2 / slot);
+  const int64_t beside = spare - (budget.max_num_seqs - 1) * slot;
+  const int64_t wanted = snapshot_budget(profile, std::max<int64_t>(bytes, 0)) / slot;
+  budget.snapshots = std::min(wanted, beside / slot);
+  if (budget.max_num_seqs < profile.max_num_seqs) {
+    append_note(budget.note,
+                fmt::format("max_num_seqs lowered from {} to {}: each takes {} for the state of "
+                            "the recurrent layers; give --kv-cache-memory-bytes for more",
+                            profile.max_num_seqs, budget.max_num_seqs, format_bytes(slot)));
+  }
+  if (profile.snapshot_bytes >= 0 && budget.snapshots < wanted) {
+    append_note(budget.note, fmt::format("--mamba-snapshot-bytes: there is room for {} snapshots "
+                                         "of {}",
+                                         budget.snapshots, wanted));
+  }
+  return bytes - (budget.max_num_seqs + budget.snapshots) * slot;
+}
+
 }  // namespace
 
 int64_t pages_for_sequence(const KvSpec& spec, int64_t tokens) {
@@ -94,6 +136,14 @@ int64_t pages_for_sequence(const KvSpec& spec, int64_t tokens) {
     pages += group.window == 0 ? blocks : std::min(blocks, reached);
   }
   return pages;
+}
+
+std::string describe_states(const KvSpec& spec, const KvBudget& budget) {
+  const int64_t slot = spec.state.slot_bytes().count;
+  return fmt::format(
+      "{} bytes a sequence in {} recurrent layers: {} for {} sequences, {} for {} snapshots", slot,
+      spec.state.layers.size(), format_bytes(budget.max_num_seqs * slot), budget.max_num_seqs,
+      format_bytes(budget.snapshots * slot), budget.snapshots);
 }
 
 int64_t longest_sequence(const KvSpec& spec, int64_t pages) {
@@ -113,7 +163,10 @@ Result<KvBudget> plan_kv_budget(const MemoryProfile& profile) {
   KvBudget budget;
   const int64_t bytes = bytes_for_kv(profile, budget.note);
   ROTA_RETURN_IF_ERROR(check_copies(profile, bytes));
-  const int64_t affordable = std::max<int64_t>(bytes, 0) / spec.page_bytes.count;
+  const int64_t bytes_for_pages = plan_slots(profile, bytes, budget);
+  // A model cut down to recurrent layers has pages of no size.
+  const int64_t page_bytes = std::max<int64_t>(spec.page_bytes.count, 1);
+  const int64_t affordable = std::max<int64_t>(bytes_for_pages, 0) / page_bytes;
   const int64_t fits = longest_sequence(spec, affordable);
 
   budget.max_model_len =
@@ -130,13 +183,16 @@ Result<KvBudget> plan_kv_budget(const MemoryProfile& profile) {
   }
   // A step's chunk lies in the window groups as a whole before the window moves on.
   const int64_t chunk_pages = blocks_for(profile.max_chunk_tokens) + 1;
-  const int64_t useful = profile.max_num_seqs * pages_for_sequence(spec, budget.max_model_len) +
+  const int64_t useful = budget.max_num_seqs * pages_for_sequence(spec, budget.max_model_len) +
                          chunk_pages * static_cast<int64_t>(spec.groups.size());
   const int64_t pages_in_int32 = int64_t{1} << 30;
-  budget.pages = std::min({affordable, useful, pages_in_int32});
-  budget.bytes = budget.pages * spec.page_bytes.count;
+  budget.pages = std::max<int64_t>(std::min({affordable, useful, pages_in_int32}), 1);
+  budget.snapshots = std::min(budget.snapshots, useful_snapshots(profile, budget));
+  budget.slots = spec.state.layers.empty() ? 0 : budget.max_num_seqs + budget.snapshots;
+  budget.bytes =
+      budget.pages * spec.page_bytes.count + budget.slots * spec.state.slot_bytes().count;
   budget.max_sequence_tokens = longest_sequence(spec, budget.pages);
-  const int64_t a_full_one = pages_for_sequence(spec, budget.max_model_len);
+  const int64_t a_full_one = std::max<int64_t>(pages_for_sequence(spec, budget.max_model_len), 1);
   budget.tokens = budget.pages / a_full_one * budget.max_model_len +
                   std::min(longest_sequence(spec, budget.pages % a_full_one), budget.max_model_len);
   return budget;

@@ -118,6 +118,104 @@ TEST(KvBudget, NoMoreThanAllSequencesCanUse) {
   EXPECT_EQ(plan_kv_budget(profile)->pages, 2 * 16 + 9);
 }
 
+// A slot of ten pages.
+KvSpec hybrid_spec() {
+  KvSpec spec = spec_of({0});
+  spec.state = {.layers = {0, 2}, .layer_bytes = Bytes{5 * kPage}};
+  return spec;
+}
+
+MemoryProfile hybrid_profile(const KvSpec& spec, int64_t pages) {
+  MemoryProfile profile = profile_of(spec);
+  profile.kv_cache_memory_bytes = pages * kPage;
+  profile.max_num_seqs = 8;
+  profile.model_max_len = 131072;
+  profile.snapshot_interval = 1024;
+  return profile;
+}
+
+TEST(StateBudget, SlotsForTheRunningSequencesAnEighthForSnapshotsTheRestForPages) {
+  const KvSpec spec = hybrid_spec();
+  const KvBudget budget = plan_kv_budget(hybrid_profile(spec, 800)).value();
+  EXPECT_EQ(budget.max_num_seqs, 8);
+  EXPECT_EQ(budget.snapshots, 10);  // 800 / 8 / 10
+  EXPECT_EQ(budget.slots, 18);
+  EXPECT_EQ(budget.pages, 800 - 180);
+  EXPECT_EQ(budget.bytes, 800 * kPage);
+  EXPECT_THAT(
+      describe_states(spec, budget),
+      HasSubstr("10000000 bytes a sequence in 2 recurrent layers: 80.00 MB for 8 sequences, "
+                "100.00 MB for 10 snapshots"));
+}
+
+TEST(StateBudget, ExplicitSnapshotBytesWinAndNoPrefixCacheNeedsNone) {
+  const KvSpec spec = hybrid_spec();
+  MemoryProfile profile = hybrid_profile(spec, 800);
+  profile.snapshot_bytes = 45 * kPage;
+  EXPECT_EQ(plan_kv_budget(profile)->snapshots, 4);
+  EXPECT_EQ(plan_kv_budget(profile)->pages, 800 - 120);
+  profile.snapshot_bytes = 0;
+  EXPECT_EQ(plan_kv_budget(profile)->slots, 8);
+  profile.snapshot_bytes = -1;
+  profile.prefix_caching = false;
+  EXPECT_EQ(plan_kv_budget(profile)->slots, 8);
+}
+
+TEST(StateBudget, ExplicitSnapshotBytesBeyondTheCacheAreCutWithANote) {
+  const KvSpec spec = hybrid_spec();
+  MemoryProfile profile = hybrid_profile(spec, 800);
+  profile.wanted_max_len = 64 * 600;
+  profile.snapshot_bytes = 500 * kPage;
+  const KvBudget budget = plan_kv_budget(profile).value();
+  EXPECT_THAT(budget.note, HasSubstr("there is room for 12 snapshots of 50"));
+  EXPECT_EQ(budget.snapshots, 12);  // 800 - 600 - 8 * 10
+  EXPECT_EQ(budget.pages, 600);
+}
+
+TEST(StateBudget, RunningSequencesAreLoweredToWhatFits) {
+  const KvSpec spec = hybrid_spec();
+  const KvBudget budget = plan_kv_budget(hybrid_profile(spec, 71)).value();
+  EXPECT_EQ(budget.max_num_seqs, 4);  // one, and half of the 60 pages that it leaves at least
+  EXPECT_EQ(budget.snapshots, 0);
+  EXPECT_EQ(budget.pages, 31);
+  EXPECT_THAT(budget.note, HasSubstr("max_num_seqs lowered from 8 to 4"));
+}
+
+TEST(StateBudget, AStateThatDoesNotFitBesideItsPagesIsAnError) {
+  const KvSpec spec = hybrid_spec();
+  EXPECT_TRUE(plan_kv_budget(hybrid_profile(spec, 11)).ok());
+  const Status status = plan_kv_budget(hybrid_profile(spec, 10)).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("of 64 tokens, takes 11000000 bytes"));
+}
+
+TEST(StateBudget, NoMoreSnapshotsThanAllSequencesCanTake) {
+  const KvSpec spec = hybrid_spec();
+  MemoryProfile profile = hybrid_profile(spec, 8000);
+  profile.model_max_len = 4096;
+  EXPECT_EQ(plan_kv_budget(profile)->snapshots, 8 * (4 + 1));
+  profile.snapshot_interval = 0;
+  EXPECT_EQ(plan_kv_budget(profile)->snapshots, 8);
+}
+
+TEST(StateBudget, AModelCutToRecurrentLayersHasNoPagesToSpeakOf) {
+  KvSpec spec = hybrid_spec();
+  spec.groups.clear();
+  spec.page_bytes = Bytes{0};
+  const KvBudget budget = plan_kv_budget(hybrid_profile(spec, 800)).value();
+  EXPECT_EQ(budget.pages, 1);
+  EXPECT_EQ(budget.max_num_seqs, 8);
+  EXPECT_EQ(budget.max_model_len, 131072);
+  EXPECT_GE(budget.max_sequence_tokens, budget.max_model_len);
+}
+
+TEST(StateBudget, WithoutStatesThereIsNoSlot) {
+  const KvSpec spec = spec_of({0});
+  const KvBudget budget = plan_kv_budget(profile_of(spec)).value();
+  EXPECT_EQ(budget.slots, 0);
+  EXPECT_EQ(budget.max_num_seqs, 64);
+}
+
 TEST(KvBudget, WindowsDoNotGrow) {
   const KvSpec spec = spec_of({0, 128});
   EXPECT_EQ(pages_for_sequence(spec, 64), 2);
