@@ -57,6 +57,15 @@ void BlockPool::keep(int32_t page) {
   state(page).kept = true;
 }
 
+void BlockPool::forget(int32_t page) {
+  PageState& it = state(page);
+  if (!it.kept) return;
+  it.kept = false;
+  if (it.users > 0) return;
+  unlink_idle(page);
+  free_.push_back(page);
+}
+
 void BlockPool::append_idle(int32_t page) {
   PageState& it = state(page);
   it.older = newest_;

@@ -1,4 +1,5 @@
-// Pages of the KV cache: which are used, which are free, which are unused but remembered.
+// Pages of the KV cache, or slots of its states: which are used, which are free, which are unused but
+// remembered.
 //
 // Contract: a page is free (no user, no content worth keeping), used (a count of users >= 1), or
 // idle (no user, but kept: the prefix cache may hand it out again). take() prefers free pages and
@@ -32,6 +33,8 @@ class BlockPool {
   void release(int32_t page);
   // Its content is worth keeping when the last user has gone. Undone by eviction.
   void keep(int32_t page);
+  // Its content is worth nothing any more: an idle page becomes free, without on_evict.
+  void forget(int32_t page);
 
  private:
   struct PageState {

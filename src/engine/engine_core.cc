@@ -27,6 +27,13 @@ StepPlanLimits plan_limits(const LoadedEngine& loaded) {
           .kv_groups = static_cast<int64_t>(loaded.model->kv_spec().groups.size())};
 }
 
+StateSlots state_slots(const LoadedEngine& loaded) {
+  KvCache* cache = loaded.cache.get();
+  return {.slots = cache->slots(),
+          .snapshot_interval = loaded.options.mamba_block_size,
+          .copy = [cache](int32_t from, int32_t to) { cache->copy_state(from, to); }};
+}
+
 uint64_t drawn_seed(int64_t engine_seed, uint64_t arrival) {
   const auto key = static_cast<uint64_t>(engine_seed);
   const auto words =
@@ -66,7 +73,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(LoadedEngine& loaded,
 EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter page_faults)
     : loaded_(loaded),
       info_(loaded.info()),
-      kv_(loaded.model->kv_spec(), loaded.cache->pages(), loaded.options.enable_prefix_caching),
+      kv_(loaded.model->kv_spec(), loaded.cache->pages(), loaded.options.enable_prefix_caching,
+          state_slots(loaded)),
       scheduler_(scheduler_limits(loaded), kv_),
       plan_(plan_limits(loaded)),
       sampler_(info_.vocab_size, loaded.team->size()),
@@ -202,8 +210,13 @@ void EngineCore::run(std::span<const Chunk> chunks) {
 }
 
 // Something in the step could not be computed (an expert with damaged weights): only the sequences
-// that need it shall fail.
+// that need it shall fail. Keys and values are simply written again; a state that the failed step
+// has moved in some layers is not there any more.
 void EngineCore::run_each_alone(std::span<const Chunk> chunks) {
+  if (has_states()) {
+    scheduler_.repeat_alone();
+    return;
+  }
   for (const Chunk& chunk : chunks) {
     if (chunk.sequence->phase == Phase::kRunning) run({&chunk, 1});
   }

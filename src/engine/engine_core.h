@@ -64,6 +64,7 @@ class EngineCore {
   void refresh_expert_tokens();
 
   int64_t kv_pages_used() const { return kv_.used_pages(); }
+  int64_t state_slots_used() const { return kv_.used_slots(); }
 
  private:
   struct RowResult {
@@ -76,6 +77,7 @@ class EngineCore {
   std::unique_ptr<Sequence> make_sequence(EngineRequest request, OutputFn on_output);
   void run(std::span<const Chunk> chunks);
   void run_each_alone(std::span<const Chunk> chunks);
+  bool has_states() const { return !loaded_.model->kv_spec().state.layers.empty(); }
   Status forward();
   void sample_rows();
   void advance(std::span<const Chunk> chunks);

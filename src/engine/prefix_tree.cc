@@ -117,11 +117,16 @@ void PrefixTree::attach(int32_t node, int64_t group, int32_t page) {
   ++at(node).pages;
 }
 
+int32_t PrefixTree::node_of(int32_t page) const {
+  const int64_t slot = slot_of_page_[static_cast<size_t>(page)];
+  ROTA_CHECK(slot >= 0, "only an attached page has a node");
+  return static_cast<int32_t>(slot / groups_);
+}
+
 void PrefixTree::detach(int32_t page) {
   int64_t& slot = slot_of_page_[static_cast<size_t>(page)];
-  ROTA_CHECK(slot >= 0, "only an attached page can be detached");
+  const int32_t node = node_of(page);
   node_pages_[static_cast<size_t>(slot)] = kNone;
-  const auto node = static_cast<int32_t>(slot / groups_);
   slot = -1;
   --at(node).pages;
   drop_if_unused(node);

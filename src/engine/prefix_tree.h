@@ -39,7 +39,8 @@ class PrefixTree {
 
   int32_t page(int32_t node, int64_t group) const;  // kNone: not here
   void attach(int32_t node, int64_t group, int32_t page);
-  void detach(int32_t page);  // the page's content is about to be overwritten
+  void detach(int32_t page);            // the page's content is about to be overwritten
+  int32_t node_of(int32_t page) const;  // of an attached page
 
   int64_t nodes() const { return live_nodes_; }  // roots included
 

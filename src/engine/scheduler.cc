@@ -23,8 +23,9 @@ int64_t Chunk::prompt_logprob_rows() const {
 }
 
 Scheduler::Scheduler(SchedulerLimits limits, KvManager& kv) : limits_(limits), kv_(kv) {
-  // Each running sequence needs a token a step.
-  limits_.max_num_seqs = std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
+  // Each running sequence needs a token a step, and a slot where there are states.
+  limits_.max_num_seqs =
+      std::min({limits_.max_num_seqs, limits_.max_num_batched_tokens, kv.max_sequences()});
   running_.reserve(static_cast<size_t>(limits_.max_num_seqs));
   chunks_.reserve(static_cast<size_t>(limits_.max_num_seqs));
 }
@@ -49,7 +50,24 @@ std::span<const Chunk> Scheduler::schedule() {
   schedule_running(true);
   schedule_running(false);
   if (!short_of_pages_) schedule_waiting();
+  keep_one_alone();
   return chunks_;
+}
+
+// The others keep the room that they were given and sit the step out.
+void Scheduler::keep_one_alone() {
+  const auto alone = std::find_if(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) {
+    return chunk.first < chunk.sequence->alone_until;
+  });
+  if (alone != chunks_.end()) chunks_ = {*alone};
+}
+
+void Scheduler::repeat_alone() {
+  while (!chunks_.empty()) {
+    const Chunk chunk = chunks_.back();
+    chunk.sequence->alone_until = chunk.end();
+    preempt(*chunk.sequence);  // takes it from chunks_ too
+  }
 }
 
 void Scheduler::schedule_running(bool decodes) {
@@ -59,9 +77,12 @@ void Scheduler::schedule_running(bool decodes) {
   }
 }
 
-// Tokens of the next chunk: what the step's budgets of tokens and of prompt logprobs allow.
+// Tokens of the next chunk: what the step's budgets of tokens and of prompt logprobs allow, up to the
+// next snapshot.
 int64_t Scheduler::chunk_limit(Sequence& sequence) const {
-  const Chunk whole{&sequence, sequence.computed, std::min(sequence.remaining(), budget_)};
+  const int64_t to_snapshot = kv_.next_snapshot(sequence.kv, sequence.computed) - sequence.computed;
+  const Chunk whole{&sequence, sequence.computed,
+                    std::min({sequence.remaining(), budget_, to_snapshot})};
   if (whole.prompt_logprob_rows() <= prompt_logprob_rows_) return whole.tokens;
   return first_prompt_logprob_row(sequence, whole.first) + prompt_logprob_rows_ - whole.first;
 }
@@ -125,9 +146,9 @@ void Scheduler::schedule_waiting() {
 // are not there: starting it would only push others out.
 bool Scheduler::start(Sequence& sequence) {
   const bool unfinished_prompt = sequence.wants_prompt_logprobs() && !sequence.answered;
-  const int64_t cached =
-      kv_.begin(sequence.kv, sequence.tokens, sequence.request.cache_salt,
-                unfinished_prompt ? ReadCache::kNo : ReadCache::kYes, sequence.longest());
+  const int64_t cached = kv_.begin(sequence.kv, sequence.tokens, sequence.request.cache_salt,
+                                   unfinished_prompt ? ReadCache::kNo : ReadCache::kYes,
+                                   sequence.longest(), sequence.prompt_tokens);
   const int64_t needed = kv_.pages_to_extend(sequence.kv, cached, sequence.total() - cached);
   // One more page for each that runs: they grow meanwhile.
   if (running() > 0 && needed + running() > kv_.available_pages()) {

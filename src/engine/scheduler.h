@@ -5,7 +5,8 @@
 // arrival and never past one another. When pages run out the sequence that goes last gives its
 // pages back and waits again (it is recomputed later, from the prefix cache where that still has
 // it). The first in the order can always go on, and a sequence that could never fit alone is not
-// accepted (check_request), so that there is no deadlock and no starvation.
+// accepted (check_request), so that there is no deadlock and no starvation. Of a model with recurrent
+// layers chunks end where a snapshot of the state is to be taken.
 //
 //   Scheduler scheduler(limits, kv);
 //   scheduler.add(sequence);
@@ -49,6 +50,10 @@ class Scheduler {
   // Finished or cancelled: frees its pages now.
   void remove(Sequence& sequence);
 
+  // After a step that failed half way: all of its sequences begin again, and each is stepped alone
+  // until it has passed where it was. For models whose steps change a state in place.
+  void repeat_alone();
+
   // Valid until the next call. Empty if nothing is left to do. Does not allocate while all running
   // sequences decode.
   std::span<const Chunk> schedule();
@@ -68,6 +73,7 @@ class Scheduler {
   void schedule_waiting();
   bool start(Sequence& sequence);
   int64_t chunk_limit(Sequence& sequence) const;
+  void keep_one_alone();
   void unschedule(const Sequence& sequence);
 
   SchedulerLimits limits_;

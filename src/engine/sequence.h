@@ -27,7 +27,8 @@ struct Sequence {
   Phase phase = Phase::kWaiting;
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
-  int64_t computed = 0;  // the first `computed` tokens have keys and values
+  int64_t computed = 0;     // the first `computed` tokens have keys and values
+  int64_t alone_until = 0;  // stepped alone up to this token, as a step of it failed
   SequenceKv kv;
 
   int64_t cached_tokens = 0;  // of the prompt, at its first start

@@ -32,7 +32,8 @@ void StepPlan::add_chunk(const Chunk& chunk) {
   chunks_.push_back({.first_row = first_row,
                      .tokens = chunk.tokens,
                      .first_position = chunk.first,
-                     .block_tables = std::span(tables_).subspan(first_table)});
+                     .block_tables = std::span(tables_).subspan(first_table),
+                     .state_slot = sequence.kv.state_slot});
 
   const int64_t prompt_rows = chunk.prompt_logprob_rows();
   const int64_t prompt_end = std::min(chunk.end(), sequence.prompt_tokens - 1);
