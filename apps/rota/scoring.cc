@@ -25,15 +25,17 @@ struct Tables {
   }
 };
 
-// Fills a step with rows from the sequences in order, from (sequence, position) on.
+// Fills a step with rows from the sequences in order, from (sequence, position) on, at most `most`
+// of them at once.
 struct Cursor {
   size_t sequence = 0;
   int64_t position = 0;
 
-  std::vector<ScoredRows> take(std::span<const ScoredSequence> sequences, int64_t room) {
+  std::vector<ScoredRows> take(std::span<const ScoredSequence> sequences, int64_t room,
+                               size_t most) {
     std::vector<ScoredRows> rows;
     int64_t row = 0;
-    while (room > 0 && sequence < sequences.size()) {
+    while (room > 0 && sequence < sequences.size() && rows.size() < most) {
       const auto length = static_cast<int64_t>(sequences[sequence].ids.size());
       const int64_t tokens = std::min(room, length - position);
       rows.push_back({sequence, row, position, tokens});
@@ -94,9 +96,12 @@ Status score_sequences(LoadedEngine& engine, std::span<const ScoredSequence> seq
   const int64_t step_tokens = engine.options.max_num_batched_tokens;
   ROTA_ASSIGN_OR_RETURN(const Matrix<float> logits,
                         Matrix<float>::allocate(step_tokens, Extent(vocab)));
+  // Sequences run in order, so that those of a step have slots of their own.
+  const bool has_states = engine.cache->slots() > 0;
+  const size_t most = has_states ? static_cast<size_t>(engine.cache->slots()) : sequences.size();
   Cursor cursor;
   while (cursor.sequence < sequences.size()) {
-    const std::vector<ScoredRows> rows = cursor.take(sequences, step_tokens);
+    const std::vector<ScoredRows> rows = cursor.take(sequences, step_tokens, most);
     std::vector<int32_t> ids;
     std::vector<int32_t> logit_rows;
     std::vector<SequenceChunk> chunks;
@@ -107,7 +112,11 @@ Status score_sequences(LoadedEngine& engine, std::span<const ScoredSequence> seq
         ids.push_back(all[static_cast<size_t>(part.first_position + i)]);
       }
       chunks.push_back(
-          {part.first_row, part.tokens, part.first_position, tables[part.sequence].spans});
+          {.first_row = part.first_row,
+           .tokens = part.tokens,
+           .first_position = part.first_position,
+           .block_tables = tables[part.sequence].spans,
+           .state_slot = has_states ? static_cast<int32_t>(part.sequence % most) : -1});
     }
     StepBatch batch{ids, chunks, logit_rows, sink.begin_step(rows)};
     const MatrixView<float> out = logits.rows_view(static_cast<int64_t>(ids.size()));
