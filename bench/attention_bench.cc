@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "fma_peak.h"
 #include "kernels/kernels.h"
+#include "platform/fma_peak.h"
 #include "platform/memory.h"
 #include "platform/thread_team.h"
 
@@ -55,13 +55,7 @@ struct Limits {
   double bandwidth = 0;
   void measure(Isa isa, ThreadTeam& team) {
     bandwidth += measure_read_bandwidth(team.size(), 0.2) / 2;
-    if (isa == Isa::kRef) return;
-    std::vector<double> peaks(static_cast<size_t>(team.size()));
-    team.parallel_for(team.size(), [&](int64_t item, int) {
-      peaks[static_cast<size_t>(item)] =
-          isa == Isa::kAvx512 ? avx512_fma_peak(0.05) : avx2_fma_peak(0.05);
-    });
-    for (const double peak : peaks) flops += peak / 2;
+    flops += measure_fma_peak(fma_kind({}, isa, false), team.size(), 0.05) / 2;
   }
 };
 

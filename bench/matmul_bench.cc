@@ -15,8 +15,8 @@
 #include <random>
 #include <string>
 
-#include "fma_peak.h"
 #include "kernels/kernels.h"
+#include "platform/fma_peak.h"
 #include "platform/memory.h"
 #include "platform/thread_team.h"
 
@@ -44,23 +44,15 @@ int threads() {
   return text != nullptr ? std::atoi(text) : 0;
 }
 
-double fma_peak(const KernelTable& kernels, Compute compute) {
-  if (kernels.isa == Isa::kAvx2) return avx2_fma_peak(0.05);
-  if (kernels.isa != Isa::kAvx512) return 0;
-  const bool dot = kernels.bf16_dot && compute == Compute::kBf16;
-  return dot ? avx512_bf16_dot_peak(0.05) : avx512_fma_peak(0.05);
-}
-
 // What the machine can do now.
 class Limits {
  public:
   Limits(const KernelTable& kernels, ThreadTeam& team) : kernels_(kernels), team_(team) {}
   void measure() {
-    std::vector<double> peaks(static_cast<size_t>(team_.size()));
-    team_.parallel_for(team_.size(), [&](int64_t item, int) {
-      peaks[static_cast<size_t>(item)] = fma_peak(kernels_, Compute::kBf16);
-    });
-    for (const double peak : peaks) flops_ += peak / 2;
+    const FmaKind kind = kernels_.isa == Isa::kAvx512 && kernels_.bf16_dot
+                             ? FmaKind::kAvx512Bf16Dot
+                             : fma_kind({}, kernels_.isa, false);
+    flops_ += measure_fma_peak(kind, team_.size(), 0.05) / 2;
     bandwidth_ += measure_read_bandwidth(team_.size(), 0.2) / 2;
   }
   double flops() const { return flops_; }
