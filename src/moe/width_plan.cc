@@ -80,28 +80,40 @@ struct Request {
   std::string_view who;
 };
 
-std::string alignment_reason(const Request& backend, const Request& flag) {
+WidthPlan::Asker alignment_asker(const Request& backend, const Request& flag) {
   const int64_t joint = joint_alignment(backend.alignment, flag.alignment);
-  return fmt::format("{} asks for a multiple of {}",
-                     joint == backend.alignment ? backend.who : flag.who, joint);
+  const std::string_view who = joint == backend.alignment ? backend.who : flag.who;
+  return {.who = std::string(who),
+          .reason = fmt::format("{} asks for a multiple of {}", who, joint)};
 }
 
 struct StepList {
   std::vector<WidthStep> steps;
   // A row arrives with `before` valid columns; the step's extent says what it becomes.
-  void add(std::string_view name, Extent width, std::string_view reason = {}) {
-    WidthStep step{.name = name, .width = width, .action = WidthAction::kPass, .reason = {}};
-    if (width.is_padded()) {
-      step.action = WidthAction::kPad;
-      step.reason = reason;
-    }
-    steps.push_back(std::move(step));
-  }
-  void cut(std::string_view name, Extent width, bool was_padded) {
+  void add(std::string_view name, Extent width) {
     steps.push_back({.name = name,
                      .width = width,
-                     .action = was_padded ? WidthAction::kCut : WidthAction::kPass,
-                     .reason = was_padded ? "padding ends here" : ""});
+                     .action = WidthAction::kPass,
+                     .reason = {},
+                     .padded_by = {},
+                     .cut_by = {}});
+  }
+  // A step that may be padded, by whom, and what ends its padding.
+  void add(std::string_view name, Extent width, const WidthPlan::Asker& asker,
+           std::string_view cut_by) {
+    add(name, width);
+    if (!width.is_padded()) return;
+    WidthStep& step = steps.back();
+    step.action = WidthAction::kPad;
+    step.reason = asker.reason;
+    step.padded_by = asker.who;
+    step.cut_by = cut_by;
+  }
+  void cut(std::string_view name, Extent width, bool was_padded) {
+    add(name, width);
+    if (!was_padded) return;
+    steps.back().action = WidthAction::kCut;
+    steps.back().reason = "padding ends here";
   }
   void add_if(std::string_view name, const std::optional<Extent>& width) {
     if (width) add(name, *width);
@@ -134,6 +146,15 @@ std::string_view to_string(WidthAction action) {
       return "cut";
   }
   return "unknown";
+}
+
+std::string_view describe_cut(std::string_view cut_by) {
+  if (cut_by == "gather") return "copies only what is meant out of the rows that arrive";
+  if (cut_by == "gate_up" || cut_by == "up" || cut_by == "down") {
+    return "sums over it: zeros times zeros";
+  }
+  if (cut_by == "combine") return "adds up only what is meant";
+  return "keeps only what is meant: no sum over ranks and no shared experts come before";
 }
 
 ShardRange shard_range(int64_t size, int64_t block, int parts, int index) {
@@ -184,12 +205,13 @@ Result<WidthPlan> plan_widths(const PlanInputs& inputs) {
   plan.final = Extent(moe.hidden);
 
   const std::string_view backend = inputs.experts->name();
-  plan.hidden_reason = alignment_reason({alignment.hidden, backend},
-                                        {inputs.hidden_alignment, "--moe-hidden-alignment"});
-  plan.intermediate_reason =
-      alignment_reason({alignment.intermediate, backend},
-                       {inputs.intermediate_alignment, "--moe-intermediate-alignment"});
-  plan.transport_reason = fmt::format("{} rounds rows", to_string(inputs.transport));
+  plan.hidden_asker = alignment_asker({alignment.hidden, backend},
+                                      {inputs.hidden_alignment, "--moe-hidden-alignment"});
+  plan.intermediate_asker =
+      alignment_asker({alignment.intermediate, backend},
+                      {inputs.intermediate_alignment, "--moe-intermediate-alignment"});
+  plan.transport_asker = {.who = std::string(to_string(inputs.transport)),
+                          .reason = fmt::format("{} rounds rows", to_string(inputs.transport))};
   return plan;
 }
 
@@ -197,11 +219,11 @@ std::vector<WidthStep> WidthPlan::steps() const {
   StepList list;
   list.add("router_in", router_in);
   list.add_if("latent_in", latent_in);
-  list.add("dispatch", dispatch, transport_reason);
-  list.add("experts_in", experts_in, hidden_reason);
-  if (intermediate) list.add("intermediate", *intermediate, intermediate_reason);
-  list.add("experts_out", experts_out, hidden_reason);
-  list.add("combine", combine, transport_reason);
+  list.add("dispatch", dispatch, transport_asker, "gather");
+  list.add("experts_in", experts_in, hidden_asker, gated ? "gate_up" : "up");
+  if (intermediate) list.add("intermediate", *intermediate, intermediate_asker, "down");
+  list.add("experts_out", experts_out, hidden_asker, "combine");
+  list.add("combine", combine, transport_asker, "cut");
   list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
   list.add_if("reduce", reduce);
   list.add_if("latent_out", latent_out);

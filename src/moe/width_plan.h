@@ -54,6 +54,9 @@ struct WidthStep {
   Extent width;
   WidthAction action = WidthAction::kPass;
   std::string reason;  // why it is padded or cut; empty where nothing happens
+  // Of a padded step, who asked for it and what ends it, so that every pad has its cut; else empty.
+  std::string padded_by;    // "--moe-hidden-alignment", "cpu_mxfp4_bf16", "low_latency"
+  std::string_view cut_by;  // "gather", "gate_up", "down", "combine", "cut"
 };
 
 struct WidthPlan {
@@ -72,14 +75,22 @@ struct WidthPlan {
   std::optional<Extent> shared_add;    // where their output is added
   Extent final{1};
 
+  // Who asks for a padded width, and in what words.
+  struct Asker {
+    std::string who;
+    std::string reason;
+  };
   bool gated = true;
-  std::string hidden_reason;  // who asked for the experts' padding
-  std::string intermediate_reason;
-  std::string transport_reason;  // who asked for the transport's
+  Asker hidden_asker;
+  Asker intermediate_asker;
+  Asker transport_asker;
 
   // In the order in which a row meets them.
   std::vector<WidthStep> steps() const;
 };
+
+// What a padding ends with: in words, for people. `step.cut_by` as above.
+std::string_view describe_cut(std::string_view cut_by);
 
 // Pure. Fails where a transport cannot carry the width, or does not fit the parallel shape.
 Result<WidthPlan> plan_widths(const PlanInputs& inputs);

@@ -112,6 +112,9 @@ void expect_invariants(const PlanInputs& in, const ExpertsAlignment& alignment,
   for (const WidthStep& step : steps) {
     EXPECT_EQ(step.reason.empty(), step.action == WidthAction::kPass) << step.name;
     EXPECT_EQ(step.action == WidthAction::kPad, step.width.is_padded()) << step.name;
+    // Every pad has somebody who asked for it and somebody who ends it.
+    EXPECT_EQ(step.padded_by.empty(), !step.width.is_padded()) << step.name;
+    EXPECT_EQ(step.cut_by.empty(), !step.width.is_padded()) << step.name;
   }
 
   // The last width before `final` is the model's.
@@ -247,6 +250,151 @@ TEST(WidthPlan, PaddingIsTheSmallestThatIsLegal) {
   const WidthPlan plan = *plan_widths({.moe = moe, .experts = &backend});
   EXPECT_FALSE(plan.experts_in.is_padded());
   EXPECT_FALSE(plan.intermediate->is_padded());
+}
+
+MoeConfig layer_of(Shape shape, int64_t latent = 0, int64_t shared = 0) {
+  MoeConfig moe;
+  moe.hidden = shape.hidden;
+  moe.intermediate = shape.intermediate;
+  moe.latent = latent;
+  moe.shared_intermediate = shared;
+  return moe;
+}
+
+// vLLM #52051: the buffer of the finalize was as wide as the padded input; the experts came back
+// with 2880.
+TEST(WidthPlan, CombineIsAsWideAsTheExpertsOutputNotAsTheInput) {
+  const WidthsOnly backend({256, 128}, 1);
+  const WidthPlan plan =
+      *plan_widths({.moe = layer_of({2880, 2880}),
+                    .experts = &backend,
+                    .transport = Transport::kAllgatherReducescatter,
+                    .parallel = {.dp = 8, .tp = 1, .expert_parallel = true, .rank = 3}});
+  EXPECT_EQ(plan.experts_in, Extent(2880, 3072));
+  EXPECT_EQ(plan.combine, Extent(2880));
+}
+
+// vLLM #36926, #39688: hidden was rounded to the transport's list, intermediate was forgotten.
+TEST(WidthPlan, NanoOnLowLatencyRoundsHiddenAndIntermediateEachByItsOwnRule) {
+  const WidthsOnly backend({1, 128}, 1);
+  const WidthPlan plan = *plan_widths({.moe = layer_of({2688, 1856}, 0, 3712),
+                                       .experts = &backend,
+                                       .transport = Transport::kLowLatency,
+                                       .parallel = {.dp = 8, .tp = 1, .expert_parallel = true}});
+  EXPECT_EQ(plan.dispatch, Extent(2688, 3072));
+  EXPECT_EQ(plan.combine, Extent(2688, 3072));
+  EXPECT_EQ(plan.experts_in, Extent(2688));
+  EXPECT_EQ(*plan.intermediate, Extent(1856, 1920));
+}
+
+// vLLM #40794, #40865, #41184: padded rows were added to the shared experts' output; "latent OR
+// shared" was written as AND.
+TEST(WidthPlan, TheCutComesFirstWithLatentOrSharedOrBothOrNeither) {
+  const WidthsOnly backend({512, 1}, 512);
+  for (const int64_t latent : {0, 1000}) {
+    for (const int64_t shared : {0, 3712}) {
+      const WidthPlan plan =
+          *plan_widths({.moe = layer_of({2688, 1856}, latent, shared), .experts = &backend});
+      const auto steps = plan.steps();
+      ASSERT_TRUE(plan.experts_out.is_padded());
+      EXPECT_EQ(find(steps, "cut")->action, WidthAction::kCut);
+      EXPECT_EQ(plan.cut, Extent(latent > 0 ? latent : 2688));
+      for (const std::string_view late : {"latent_out", "shared_add"}) {
+        const int64_t at = position(steps, late);
+        EXPECT_TRUE(at == -1 || at > position(steps, "cut")) << late;
+      }
+    }
+  }
+}
+
+// vLLM #39510: a hidden width that is no multiple of 512 was refused, then padded all the same.
+TEST(WidthPlan, AWidthThatIsNoMultipleOf512IsPaddedToOne) {
+  const WidthsOnly backend({512, 1}, 512);
+  const WidthPlan plan = *plan_widths({.moe = layer_of({2880, 2880}), .experts = &backend});
+  EXPECT_EQ(plan.experts_in, Extent(2880, 3072));
+}
+
+// vLLM #43865, TensorRT-LLM #15846, #16198: shards were cut by the padded stride, or not at all.
+TEST(WidthPlan, ShardsBeginWhereTheLogicalOnesBeforeThemEnd) {
+  const WidthsOnly backend({1, 256}, 1);
+  MoeConfig moe = layer_of({2688, 1856});
+  std::vector<int64_t> begins;
+  for (int rank = 0; rank < 4; ++rank) {
+    const WidthPlan plan = *plan_widths(
+        {.moe = moe, .experts = &backend, .parallel = {.dp = 1, .tp = 4, .rank = rank}});
+    begins.push_back(plan.intermediate_begin);
+    EXPECT_EQ(*plan.intermediate, Extent(464, 512));
+  }
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 464, 928, 1392}));
+}
+
+// vLLM #55649, #48624: padding at the end of [gate; up] moved the boundary between the two.
+TEST(WidthPlan, GateAndUpArePaddedEachOnItsOwn) {
+  const WidthsOnly backend({1, 128}, 1);
+  const WidthPlan plan = *plan_widths(
+      {.moe = layer_of({2048, 704}), .experts = &backend, .parallel = {.dp = 1, .tp = 2}});
+  EXPECT_EQ(*plan.intermediate, Extent(352, 384));  // one of the two, not 704 -> 768
+}
+
+// vLLM #50928: without expert parallel the divisor is data parallel times tensor parallel.
+TEST(WidthPlan, WithoutExpertParallelExpertsAreCutOverAllRanks) {
+  const WidthsOnly backend({1, 1}, 1);
+  const PlanInputs cut{.moe = layer_of({4096, 14336}),
+                       .experts = &backend,
+                       .transport = Transport::kAllgatherReducescatter,
+                       .parallel = {.dp = 4, .tp = 2}};
+  EXPECT_EQ(plan_widths(cut)->intermediate->logical(), 14336 / 8);
+  PlanInputs whole = cut;
+  whole.parallel.expert_parallel = true;
+  EXPECT_EQ(plan_widths(whole)->intermediate->logical(), 14336);
+}
+
+// SGLang #27528, vLLM #34087, #46077: the router or the shared experts got the padded or the latent
+// row.
+TEST(WidthPlan, RouterAndSharedExpertsSeeTheRowAsItIs) {
+  const WidthsOnly backend({256, 128}, 256);
+  const WidthPlan plan =
+      *plan_widths({.moe = layer_of({4096, 2688}, 1000, 5376), .experts = &backend});
+  EXPECT_EQ(plan.router_in, Extent(4096));
+  EXPECT_EQ(*plan.shared_in, Extent(4096));
+  EXPECT_EQ(*plan.shared_add, Extent(4096));
+  EXPECT_EQ(plan.experts_in, Extent(1000, 1024));
+}
+
+// vLLM #49122, SGLang #37199: sums were reduced twice. A sum is owed once, or not at all.
+TEST(WidthPlan, ASumIsOwedWhereTheTransportDoesNotBringItHome) {
+  const WidthsOnly backend({1, 1}, 1);
+  const MoeConfig moe = layer_of({2048, 768});
+  const auto owed = [&](Transport transport, ParallelShape shape) {
+    return plan_widths({.moe = moe, .experts = &backend, .transport = transport, .parallel = shape})
+        ->reduce.has_value();
+  };
+  EXPECT_FALSE(owed(Transport::kNoDpEp, {.dp = 1, .tp = 1, .expert_parallel = true}));
+  EXPECT_TRUE(owed(Transport::kNoDpEp, {.dp = 1, .tp = 4}));
+  EXPECT_TRUE(owed(Transport::kNoDpEp, {.dp = 1, .tp = 4, .expert_parallel = true}));
+  EXPECT_FALSE(owed(Transport::kAlltoallv, {.dp = 4, .tp = 1, .expert_parallel = true}));
+  EXPECT_FALSE(owed(Transport::kAllgatherReducescatter, {.dp = 4, .tp = 1}));
+}
+
+TEST(WidthPlan, EveryPadSaysWhoAskedAndWhoEndsIt) {
+  const WidthsOnly backend({32, 32}, 32);
+  const WidthPlan plan = *plan_widths({.moe = layer_of({2880, 2880}),
+                                       .experts = &backend,
+                                       .transport = Transport::kAlltoallv,
+                                       .parallel = {.dp = 2, .tp = 1, .expert_parallel = true},
+                                       .intermediate_alignment = 128});
+  const auto steps = plan.steps();
+  EXPECT_EQ(find(steps, "dispatch")->padded_by, "alltoallv");
+  EXPECT_EQ(find(steps, "dispatch")->cut_by, "gather");
+  EXPECT_EQ(find(steps, "experts_in")->padded_by, "");
+  EXPECT_EQ(find(steps, "intermediate")->padded_by, "--moe-intermediate-alignment");
+  EXPECT_EQ(find(steps, "intermediate")->cut_by, "down");
+  EXPECT_EQ(find(steps, "combine")->cut_by, "cut");
+  for (const WidthStep& step : steps) {
+    if (!step.cut_by.empty()) {
+      EXPECT_FALSE(describe_cut(step.cut_by).empty());
+    }
+  }
 }
 
 TEST(WidthPlan, LowLatencyAbove8192IsAnErrorThatSaysSo) {
