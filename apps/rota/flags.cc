@@ -1,6 +1,8 @@
 #include "rota/flags.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 namespace rota {
@@ -29,6 +31,22 @@ CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const s
   return app.add_flag("--" + name + ",!--no-" + name, value, help)
       ->check(CLI::Validator(refuse_switch, ""))
       ->envname(environment_name("--" + name));
+}
+
+void expand_short_flags(std::vector<std::string>& arguments) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShort = {
+      {{"-tp", "--tensor-parallel-size"},
+       {"-dp", "--data-parallel-size"},
+       {"-ep", "--enable-expert-parallel"}}};
+  for (std::string& argument : arguments) {
+    if (argument == "--") return;
+    for (const auto& [name, full] : kShort) {
+      const bool whole = argument == name;
+      if (!whole && !argument.starts_with(std::string(name) + "=")) continue;
+      argument.replace(0, name.size(), full);
+      break;
+    }
+  }
 }
 
 void EngineFlags::add_to(CLI::App& app) {
@@ -68,6 +86,24 @@ void EngineFlags::add_to(CLI::App& app) {
   flag(app, "--moe-intermediate-alignment", o.moe.intermediate_alignment,
        "pad the experts' intermediate width to a multiple of N")
       ->group(machine);
+
+  const std::string ranks = "Ranks (so far `plan` alone takes more than one)";
+  flag(app, "--tensor-parallel-size", o.parallel.tensor_parallel_size,
+       "ranks that share every layer (-tp)")
+      ->group(ranks);
+  flag(app, "--data-parallel-size", o.parallel.data_parallel_size,
+       "groups of those, each with requests of its own (-dp)")
+      ->group(ranks);
+  toggle(app, "enable-expert-parallel", o.parallel.enable_expert_parallel,
+         "deal whole experts to all ranks in place of cutting each (-ep)")
+      ->group(ranks);
+  flag(app, "--all2all-backend", o.parallel.all2all_backend,
+       "how tokens reach their experts' ranks: allgather_reducescatter (default), alltoallv, "
+       "low_latency, or a name of vLLM's")
+      ->group(ranks);
+  flag(app, "--expert-placement-strategy", o.parallel.expert_placement_strategy,
+       "linear: neighbours on one rank, or round_robin")
+      ->group(ranks);
 
   const std::string scheduling = "Scheduling and memory";
   flag(app, "--max-num-seqs", o.max_num_seqs, "requests that run at once")->group(scheduling);

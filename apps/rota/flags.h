@@ -53,6 +53,10 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 // --NAME and --no-NAME.
 CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help);
 
+// The parser knows no short names of two letters: -tp, -dp and -ep become the flags that they stand
+// for, with or without "=VALUE".
+void expand_short_flags(std::vector<std::string>& arguments);
+
 // MODEL and everything that EngineOptions holds. The choices are words until resolve() has read them.
 struct EngineFlags {
   EngineOptions options;

@@ -16,6 +16,7 @@
 #include "engine/engine_server.h"
 #include "rota/command.h"
 #include "rota/config_file.h"
+#include "rota/flags.h"
 
 namespace rota {
 namespace {
@@ -65,7 +66,9 @@ int run(int argc, char** argv) {
   }
   const Status environment = log::check_environment();
   if (!environment.ok()) return fail(environment);
-  Result<std::vector<std::string>> arguments = expand_config({argv + 1, argv + argc}, app);
+  std::vector<std::string> given(argv + 1, argv + argc);
+  expand_short_flags(given);
+  Result<std::vector<std::string>> arguments = expand_config(std::move(given), app);
   if (!arguments.ok()) return fail(arguments.status());
   std::vector<std::string> reversed(arguments->rbegin(),
                                     arguments->rend());  // CLI11 takes them from the end

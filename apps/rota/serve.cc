@@ -20,6 +20,7 @@
 #include "checkpoint/model_config.h"
 #include "engine/engine_plan.h"
 #include "engine/load_engine.h"
+#include "engine/parallel_choice.h"
 #include "platform/clock.h"
 #include "platform/cpu.h"
 #include "rota/command.h"
@@ -143,6 +144,7 @@ Status serve(const ServeFlags& flags) {
   HttpOptions http = flags.http;
   http.max_connections = std::min(http.max_connections, connections_allowed());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank(options.parallel));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/parallel_choice.h"
 #include "kernels/attention.h"
 
 namespace rota {
@@ -72,6 +73,11 @@ void for_each_member(Options& options, Visit&& visit) {
   visit("moe_backend", options.moe.backend);
   visit("moe_hidden_alignment", options.moe.hidden_alignment);
   visit("moe_intermediate_alignment", options.moe.intermediate_alignment);
+  visit("tensor_parallel_size", options.parallel.tensor_parallel_size);
+  visit("data_parallel_size", options.parallel.data_parallel_size);
+  visit("enable_expert_parallel", options.parallel.enable_expert_parallel);
+  visit("all2all_backend", options.parallel.all2all_backend);
+  visit("expert_placement_strategy", options.parallel.expert_placement_strategy);
   visit("max_num_seqs", options.max_num_seqs);
   visit("max_num_batched_tokens", options.max_num_batched_tokens);
   visit("max_model_len", options.max_model_len);
@@ -150,7 +156,7 @@ Status validate(const EngineOptions& options) {
     return invalid_argument("--memory-utilization: {} is not in (0, 1]",
                             options.memory_utilization);
   }
-  return {};
+  return status_of(choose_parallel(options.parallel));
 }
 
 nlohmann::json to_json(const EngineOptions& options) {

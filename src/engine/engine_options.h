@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "engine/parallel_options.h"
 #include "moe/options.h"
 
 namespace rota {
@@ -48,6 +49,7 @@ struct EngineOptions {
   bool pin = true;
   std::string isa;  // ref, avx2, avx512; empty: ROTA_ISA, else the best this CPU has
   MoeOptions moe;
+  ParallelOptions parallel;
 
   // The step and the cache.
   int64_t max_num_seqs = 64;

@@ -20,6 +20,11 @@ TEST(EngineOptions, TravelAsJson) {
   options.load_format = LoadFormat::kDummy;
   options.generation_config = GenerationConfigChoice::kNone;
   options.moe = {.backend = "ref", .hidden_alignment = 256, .intermediate_alignment = 128};
+  options.parallel = {.tensor_parallel_size = 2,
+                      .data_parallel_size = 4,
+                      .enable_expert_parallel = true,
+                      .all2all_backend = "low_latency",
+                      .expert_placement_strategy = "round_robin"};
   options.memory_utilization = 0.5;
   options.enable_prefix_caching = false;
   options.mamba_block_size = 192;
@@ -29,6 +34,8 @@ TEST(EngineOptions, TravelAsJson) {
   const EngineOptions got = engine_options_from_json(json).value();
   EXPECT_EQ(to_json(got), json);
   EXPECT_EQ(got.moe.hidden_alignment, 256);
+  EXPECT_EQ(got.parallel.data_parallel_size, 4);
+  EXPECT_TRUE(got.parallel.enable_expert_parallel);
   EXPECT_EQ(got.weights, WeightsChoice::kLocked);
   EXPECT_EQ(got.mamba_block_size, 192);
   EXPECT_EQ(got.mamba_snapshot_bytes, int64_t{1} << 40);
@@ -65,6 +72,14 @@ TEST(EngineOptions, RangesNameTheFlag) {
   EXPECT_THAT(validate(options).message(), HasSubstr("--memory-utilization"));
   options.memory_utilization = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(validate(options).ok());
+}
+
+TEST(EngineOptions, SeveralRanksAreRefusedBeforeAnythingIsRead) {
+  EngineOptions options;
+  options.model = "/nowhere";
+  options.parallel.tensor_parallel_size = 2;
+  EXPECT_TRUE(validate(options).ok());
+  EXPECT_THAT(load_engine(options).status().message(), HasSubstr("--tensor-parallel-size 2"));
 }
 
 TEST(EngineOptions, WordsAreThoseOfTheFlags) {

@@ -8,6 +8,7 @@
 #include "checkpoint/progress.h"
 #include "engine/engine_plan.h"
 #include "engine/format_bytes.h"
+#include "engine/parallel_choice.h"
 #include "platform/memory.h"
 
 namespace rota {
@@ -147,6 +148,7 @@ std::vector<int32_t> all_eos_ids(const LoadedEngine& engine) {
 
 Result<LoadedEngine> load_engine(const EngineOptions& options) {
   ROTA_RETURN_IF_ERROR(validate(options));
+  ROTA_RETURN_IF_ERROR(check_one_rank(options.parallel));
   LoadedEngine engine;
   engine.options = options;
   engine.options.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);

@@ -1,0 +1,98 @@
+#include "engine/parallel_choice.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+namespace rota {
+namespace {
+
+// Transports elsewhere send packed tokens or fixed slots, whatever wires they know.
+struct All2AllName {
+  std::string_view name;
+  Transport transport;
+};
+constexpr std::array<All2AllName, 15> kAll2AllNames = {{
+    {"allgather_reducescatter", Transport::kAllgatherReducescatter},
+    {"naive", Transport::kAllgatherReducescatter},
+    {"alltoallv", Transport::kAlltoallv},
+    {"deepep_high_throughput", Transport::kAlltoallv},
+    {"deepep_v2", Transport::kAlltoallv},
+    {"mori", Transport::kAlltoallv},
+    {"mori_high_throughput", Transport::kAlltoallv},
+    {"flashinfer_all2allv", Transport::kAlltoallv},
+    {"flashinfer_nvlink_two_sided", Transport::kAlltoallv},
+    {"flashinfer_nvlink_one_sided", Transport::kAlltoallv},
+    {"low_latency", Transport::kLowLatency},
+    {"deepep_low_latency", Transport::kLowLatency},
+    {"mori_low_latency", Transport::kLowLatency},
+    {"nixl_ep", Transport::kLowLatency},
+    {"pplx", Transport::kLowLatency},
+}};
+
+Result<Transport> parse_all2all(std::string_view name) {
+  if (name.empty()) return Transport::kAllgatherReducescatter;
+  std::string known;
+  for (const All2AllName& one : kAll2AllNames) {
+    if (one.name == name) return one.transport;
+    known.append(known.empty() ? "" : ", ").append(one.name);
+  }
+  return invalid_argument("--all2all-backend: \"{}\" is none of {}", name, known);
+}
+
+Result<ExpertPlacement> parse_placement(std::string_view word) {
+  if (word == "linear") return ExpertPlacement::kLinear;
+  if (word == "round_robin") return ExpertPlacement::kRoundRobin;
+  return invalid_argument("--expert-placement-strategy: \"{}\" is none of linear, round_robin",
+                          word);
+}
+
+Status check_size(std::string_view flag, int size) {
+  if (size >= 1 && size <= kMaxRanks) return {};
+  return invalid_argument("{}: {} is not from 1 to {}", flag, size, kMaxRanks);
+}
+
+}  // namespace
+
+Result<ParallelChoice> choose_parallel(const ParallelOptions& options) {
+  ROTA_RETURN_IF_ERROR(check_size("--tensor-parallel-size", options.tensor_parallel_size));
+  ROTA_RETURN_IF_ERROR(check_size("--data-parallel-size", options.data_parallel_size));
+  if (options.data_parallel_size > kMaxRanks / options.tensor_parallel_size) {
+    return invalid_argument(
+        "--tensor-parallel-size {} x --data-parallel-size {}: more than {} ranks",
+        options.tensor_parallel_size, options.data_parallel_size, kMaxRanks);
+  }
+  ParallelChoice choice;
+  ROTA_ASSIGN_OR_RETURN(const Transport wanted, parse_all2all(options.all2all_backend));
+  ROTA_ASSIGN_OR_RETURN(choice.placement, parse_placement(options.expert_placement_strategy));
+  choice.shape = {.dp = options.data_parallel_size,
+                  .tp = options.tensor_parallel_size,
+                  .expert_parallel = options.enable_expert_parallel,
+                  .rank = 0};
+  const bool tokens_move = choice.shape.dp > 1;
+  if (tokens_move) {
+    choice.transport = choice.shape.expert_parallel ? wanted : Transport::kAllgatherReducescatter;
+  }
+  if (!options.all2all_backend.empty() && !(tokens_move && choice.shape.expert_parallel)) {
+    choice.unused_flag = fmt::format("--all2all-backend {}", options.all2all_backend);
+    choice.unused_because = tokens_move
+                                ? "without --enable-expert-parallel every rank holds a part of "
+                                  "every expert and gathers all tokens"
+                                : "with one data-parallel rank all tokens are here already";
+  }
+  return choice;
+}
+
+Status check_one_rank(const ParallelOptions& options) {
+  ROTA_RETURN_IF_ERROR(Status(status_of(choose_parallel(options))));
+  if (options.tensor_parallel_size == 1 && options.data_parallel_size == 1) return {};
+  const bool tensor = options.tensor_parallel_size > 1;
+  return error(StatusCode::kUnsupported,
+               "{} {}: several ranks are not served yet, only planned: `rota plan` shows what each "
+               "would hold; leave the flag out or give 1",
+               tensor ? "--tensor-parallel-size" : "--data-parallel-size",
+               tensor ? options.tensor_parallel_size : options.data_parallel_size);
+}
+
+}  // namespace rota

@@ -1,0 +1,37 @@
+// What the flags of parallel_options.h mean here: ranks, and how tokens reach those of their experts.
+//
+//   ROTA_ASSIGN_OR_RETURN(ParallelChoice parallel, choose_parallel(options.parallel));
+//
+// Tensor parallel x data parallel ranks. Without --enable-expert-parallel every expert is cut over
+// all of them; with it an expert is whole and the experts are dealt over all of them. Tokens are
+// sent to their experts only where data parallel > 1 and experts are dealt; where experts are cut
+// and data parallel > 1, every rank gathers all tokens.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "engine/parallel_options.h"
+#include "moe/expert_map.h"
+#include "moe/width_plan.h"
+
+namespace rota {
+
+inline constexpr int kMaxRanks = 1000;  // tensor parallel times data parallel
+
+struct ParallelChoice {
+  ParallelShape shape;
+  Transport transport = Transport::kNoDpEp;
+  ExpertPlacement placement = ExpertPlacement::kLinear;
+  // A flag that was given and does nothing here, and why; or empty.
+  std::string unused_flag;
+  std::string unused_because;
+};
+
+// Fails for sizes out of range and for words that are none; the message names the flag.
+Result<ParallelChoice> choose_parallel(const ParallelOptions& options);
+
+// Several ranks can be planned, and not served.
+Status check_one_rank(const ParallelOptions& options);
+
+}  // namespace rota
