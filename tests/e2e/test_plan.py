@@ -1,0 +1,164 @@
+"""rota plan: widths, ranks, warnings and roofline of published config.json files, without any weights."""
+import json
+import os
+import pathlib
+import re
+import tempfile
+import unittest
+
+import harness
+
+DATA = harness.ROOT / "tests/data"
+UTF8 = {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def plan(model, *flags):
+    return json.loads(harness.rota("plan", model, "--json", *flags).stdout)
+
+
+def drawing(model, *flags, env=UTF8):
+    return harness.rota("plan", model, *flags, env=env).stdout
+
+
+class Presets(unittest.TestCase):
+    """What is known of the published checkpoints."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        config = json.loads((DATA / "gpt-oss-120b/config.json").read_text())
+        config.update(num_hidden_layers=24, num_local_experts=32, layer_types=config["layer_types"][:24])
+        (pathlib.Path(self.folder.name) / "config.json").write_text(json.dumps(config))
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_bytes_are_those_of_the_published_files(self):
+        for model, expected in ((self.folder.name, 13761264768), (DATA / "gpt-oss-120b", 65248815744),
+                                (DATA / "mixtral-8x7b", 93405585408), (DATA / "qwen3-30b-a3b", 61064245248)):
+            with self.subTest(model=model):
+                found = plan(model)
+                self.assertEqual(found["weights"]["bytes"], expected)
+                self.assertEqual(sum(rank["bytes"] for rank in found["ranks"]), expected)
+
+    def test_bytes_of_a_decoded_token(self):
+        for model, expected in ((self.folder.name, 3.7e9), (DATA / "gpt-oss-120b", 5.0e9)):
+            cost = plan(model)["roofline"]["decode"]
+            weights = cost["bytes"] - cost["parts"]["kv_cache"]["bytes"]
+            self.assertAlmostEqual(weights / expected, 1, delta=0.01)
+
+    def test_speeds_that_are_given_bound_the_rates(self):
+        roofline = plan(self.folder.name, "--bandwidth", 40, "--peak", 1000)["roofline"]
+        decode, prompt = roofline["decode"], roofline["prompt"]
+        self.assertEqual((decode["bound_by"], prompt["bound_by"]), ("memory", "arithmetic"))
+        self.assertAlmostEqual(decode["tokens_per_second"], 40e9 / decode["bytes"])
+        self.assertAlmostEqual(prompt["tokens_per_second"], 1000e9 / prompt["flop"])
+        self.assertNotIn("tokens_per_second", plan(self.folder.name)["roofline"]["decode"])
+
+    def test_speeds_can_be_measured(self):
+        roofline = plan(self.folder.name, "--measure", "--threads", 1)["roofline"]
+        self.assertGreater(roofline["bandwidth_gb_per_second"], 0)
+        self.assertGreater(roofline["decode"]["tokens_per_second"], 0)
+        self.assertTrue(roofline["measured"])
+
+    def test_context_lengthens_the_cache_that_is_read(self):
+        short, long = (plan(self.folder.name, "--context", context)["roofline"]["decode"]["parts"]["kv_cache"]["bytes"]
+                       for context in (1, 1024))
+        # 24 layers of 2 KB a position; windows of 128 in every other one.
+        self.assertEqual(short, 24 * 2048)
+        self.assertEqual(long, 12 * (1024 + 128) * 2048)
+
+
+class Ranks(unittest.TestCase):
+    MODEL = DATA / "gpt-oss-120b"
+
+    def kinds(self, *flags):
+        return {warning["kind"] for warning in plan(self.MODEL, *flags)["warnings"]}
+
+    def test_eight_ranks_of_experts_can_be_read_on_one_machine(self):
+        found = plan(self.MODEL, "-dp", 8, "--enable-expert-parallel", "--all2all-backend", "deepep_low_latency")
+        self.assertEqual(found["parallel"]["ranks"], 8)
+        self.assertEqual(found["prepare_finalize"], "low_latency")
+        self.assertEqual([rank["experts"] for rank in found["ranks"]], [16] * 8)
+        steps = {step["name"]: step for step in found["widths"]}
+        self.assertEqual((steps["dispatch"]["padded"], steps["dispatch"]["padded_by"], steps["dispatch"]["cut_by"]),
+                         (3072, "low_latency", "gather"))
+
+    def test_tensor_parallel_shards_are_whole_blocks(self):
+        found = plan(self.MODEL, "-tp=4")
+        shards = [(rank["intermediate"]["begin"], rank["intermediate"]["end"]) for rank in found["ranks"]]
+        self.assertEqual(shards, [(0, 736), (736, 1472), (1472, 2208), (2208, 2880)])
+        self.assertEqual(found["prepare_finalize"], "no_dp_ep")
+        self.assertIn("reduce", [step["name"] for step in found["widths"]])
+
+    def test_warnings(self):
+        self.assertEqual(self.kinds(), set())
+        self.assertEqual(self.kinds("--moe-hidden-alignment", 256), {"rounded_weights"})
+        self.assertEqual(self.kinds("-tp", 16), {"empty_rank", "cut_block", "repeated_kv_heads"})
+        self.assertEqual(self.kinds("-dp", 5, "-ep"), {"uneven_experts"})
+        self.assertEqual(self.kinds("--all2all-backend", "pplx"), {"unused_flag"})
+
+    def test_several_ranks_are_planned_but_not_served(self):
+        for command in ("serve", "generate"):
+            flags = ("--prompt-ids", "1,2") if command == "generate" else ()
+            done = harness.rota(command, harness.GOLDENS / "gptoss-mxfp4-h160", "--data-parallel-size", 2, *flags,
+                                check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--data-parallel-size 2: several ranks are not served yet", done.stderr)
+
+    def test_words_and_sizes_that_are_none_are_refused_by_every_command(self):
+        for flags, message in ((("--all2all-backend", "carrier"), '"carrier" is none of'),
+                               (("--expert-placement-strategy", "random"), "linear, round_robin"),
+                               (("-tp", 0), "--tensor-parallel-size: 0")):
+            for command in ("plan", "serve"):
+                done = harness.rota(command, self.MODEL, *flags, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(message, done.stderr)
+
+    def test_with_one_rank_the_flags_of_the_public_report_start_a_server(self):
+        # A server that died in its start-up profiling elsewhere, there with eight ranks.
+        flags = ("--tensor-parallel-size", 1, "--data-parallel-size", 1, "--enable-expert-parallel",
+                 "--max-model-len", 4096, "--moe-hidden-alignment", 256)
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), *flags) as server:
+            answer = server.json("POST", "/v1/completions",
+                                 {"model": "demo", "prompt": "one", "max_tokens": 4, "ignore_eos": True})
+            self.assertEqual(answer["usage"]["completion_tokens"], 4)
+
+
+class Drawing(unittest.TestCase):
+    FLAGS = ("-dp", 8, "-ep", "--all2all-backend", "low_latency", "--moe-hidden-alignment", 512,
+             "--moe-intermediate-alignment", 256)
+
+    def test_fits_a_terminal_and_is_plain_where_it_is_none(self):
+        for model in ("gpt-oss-120b", "mixtral-8x7b", "qwen3-30b-a3b"):
+            for flags in ((), self.FLAGS, ("-tp", 3, "-dp", 2), ("--bandwidth", 40, "--peak", 1000)):
+                text = drawing(DATA / model, *flags)
+                self.assertNotIn("\x1b", text)
+                for line in text.splitlines():
+                    if not line.startswith(("Not on this machine", str(DATA))):  # as long as they are
+                        self.assertLessEqual(len(line), 100, line)
+
+    def test_every_stage_has_a_column_with_who_pads_and_who_cuts(self):
+        text = drawing(DATA / "gpt-oss-120b", *self.FLAGS)
+        bands = re.findall(r"^  stage +(.*)$", text, re.M)
+        self.assertEqual(" ".join(bands).split(),
+                         [step["name"] for step in plan(DATA / "gpt-oss-120b", *self.FLAGS)["widths"]])
+        self.assertEqual(re.findall(r"^  logical +(.*)$", text, re.M)[0].split(), ["2880"] * 5)
+        self.assertEqual(re.findall(r"^  padded +(.*)$", text, re.M)[0].split(), ["-", "3072", "3072", "3072", "3072"])
+        self.assertRegex(text, r"who pads +transport +hidden flag +inner flag +hidden flag")
+        self.assertRegex(text, r"who cuts +gather +gate_up +down +combine")
+        self.assertIn("2880 -> 3072, --moe-hidden-alignment asks for a multiple of 512", text)
+        self.assertIn("█░", text)
+
+    def test_equal_ranks_are_one_row(self):
+        text = drawing(DATA / "gpt-oss-120b", "-tp", 8)
+        self.assertRegex(text, r"(?m)^  0-6 +128 +\[0, 2688\) by 384 ")
+        self.assertRegex(text, r"(?m)^  7 +128 +\[2688, 2880\) ")
+
+    def test_ascii_where_the_locale_knows_no_more(self):
+        text = drawing(DATA / "gpt-oss-120b", env={**os.environ, "LC_ALL": "C"})
+        self.assertTrue(text.isascii())
+        self.assertIn("####", text)
+
+
+if __name__ == "__main__":
+    harness.main()
