@@ -43,7 +43,7 @@ Running start(const std::string& model, const SmallEngineOptions& options = {}) 
   return running;
 }
 
-std::vector<int32_t> random_prompt(std::mt19937& random, size_t length, int64_t vocab = 600) {
+std::vector<int32_t> random_prompt(std::mt19937& random, size_t length, int64_t vocab = 500) {
   std::vector<int32_t> prompt(length);
   for (int32_t& token : prompt) {
     token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
@@ -179,6 +179,43 @@ TEST(EngineCore, AnswersContinueFromTheCacheOfTheirOwnTokens) {
   const Collected second = generate_one(*engine, request_of(longer, 20));
   EXPECT_EQ(second.cached_tokens, 128);
   EXPECT_EQ(second.tokens, std::vector<int32_t>(first.tokens.begin() + 40, first.tokens.end()));
+}
+
+// Where a state stands between its snapshots does not show: chunks, block sizes of snapshots, few
+// slots, preemption and a warm cache all give the bits of a run alone.
+TEST(RecurrentStates, TheSameBitsHoweverSnapshotsAreTaken) {
+  const std::string model = "nemotron-bf16-h336";
+  std::vector<EngineRequest> requests = mixed_requests(11, 8);
+  for (EngineRequest& request : requests) request.sampling.max_tokens += 60;
+  const std::vector<Collected> alone = each_alone(model, requests);
+  for (const int64_t interval : {0, 64, 128}) {
+    for (const int64_t snapshots : {0, 3, 40}) {
+      const Running engine = start(model, {.pages = 24,
+                                           .max_num_batched_tokens = 61,
+                                           .max_model_len = 320,
+                                           .mamba_block_size = interval,
+                                           .snapshots = snapshots});
+      for (const char* what : {"cold", "warm"}) {
+        expect_all_same(alone, generate(*engine, requests),
+                        fmt::format("{}, every {}, {} snapshots", what, interval, snapshots));
+        EXPECT_EQ(engine->kv_pages_used(), 0);
+        EXPECT_EQ(engine->state_slots_used(), 0);
+      }
+      if (snapshots == 40) EXPECT_GT(engine->stats().prefix_hits, 0);  // fewer are pushed out
+    }
+  }
+}
+
+TEST(RecurrentStates, AnAnswerGoesOnFromTheNearestSnapshot) {
+  std::mt19937 random(2);
+  const Running engine = start("nemotron-bf16-h336", {.mamba_block_size = 128});
+  const std::vector<int32_t> prompt = random_prompt(random, 100);
+  const Collected first = generate_one(*engine, request_of(prompt, 120));
+  std::vector<int32_t> longer = prompt;
+  longer.insert(longer.end(), first.tokens.begin(), first.tokens.begin() + 100);
+  const Collected second = generate_one(*engine, request_of(longer, 20));
+  EXPECT_EQ(second.cached_tokens, 128);  // 192 are known, 128 have a snapshot
+  EXPECT_EQ(second.tokens, std::vector<int32_t>(first.tokens.begin() + 100, first.tokens.end()));
 }
 
 TEST(EngineCore, CacheSaltsDoNotShare) {

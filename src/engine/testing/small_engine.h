@@ -22,7 +22,8 @@ namespace rota::testing {
 
 inline const std::vector<std::string>& small_models() {
   static const std::vector<std::string> names = {"gptoss-bf16-h160", "gptoss-mxfp4-h160",
-                                                 "gptoss-mxfp4-h288", "mixtral-bf16-h72"};
+                                                 "gptoss-mxfp4-h288", "mixtral-bf16-h72",
+                                                 "nemotron-bf16-h336"};
   return names;
 }
 
@@ -41,6 +42,8 @@ struct SmallEngineOptions {
   int64_t max_num_batched_tokens = 64;
   int64_t max_model_len = 512;
   bool prefix_caching = true;
+  int64_t mamba_block_size = 1024;
+  int64_t snapshots = 8;  // beside the running sequences' states, where `pages` are given
   std::string dtype = "float32";
 };
 
@@ -56,7 +59,21 @@ inline EngineOptions small_options(const std::string& name, const SmallEngineOpt
   options.max_waiting = 64;
   options.kv_cache_memory_bytes = 64 << 20;
   options.enable_prefix_caching = small.prefix_caching;
+  options.mamba_block_size = small.mamba_block_size;
   return options;
+}
+
+// A cache of just so many pages and slots, however a budget would share its bytes out.
+inline std::unique_ptr<LoadedEngine> with_cache_of(LoadedEngine loaded,
+                                                   const SmallEngineOptions& small) {
+  const KvSpec& spec = loaded.model->kv_spec();
+  loaded.kv.pages = small.pages;
+  loaded.kv.snapshots = small.snapshots;
+  loaded.kv.slots = loaded.kv.max_num_seqs + small.snapshots;
+  loaded.kv.max_sequence_tokens = longest_sequence(spec, small.pages);
+  loaded.cache =
+      std::make_unique<KvCache>(KvCache::allocate(spec, loaded.kv.pages, loaded.kv.slots).value());
+  return std::make_unique<LoadedEngine>(std::move(loaded));
 }
 
 // On the heap: an EngineCore keeps a reference.
@@ -64,7 +81,8 @@ inline std::unique_ptr<LoadedEngine> small_engine(const std::string& name,
                                                   const SmallEngineOptions& small = {}) {
   EngineOptions options = small_options(name, small);
   if (small.pages > 0) {
-    const LoadedEngine probe = load_engine(options).value();
+    LoadedEngine probe = load_engine(options).value();
+    if (probe.kv.slots > 0) return with_cache_of(std::move(probe), small);
     options.kv_cache_memory_bytes = small.pages * probe.model->kv_spec().page_bytes.count;
   }
   return std::make_unique<LoadedEngine>(load_engine(options).value());
