@@ -201,7 +201,10 @@ TEST(RecurrentStates, TheSameBitsHoweverSnapshotsAreTaken) {
         EXPECT_EQ(engine->kv_pages_used(), 0);
         EXPECT_EQ(engine->state_slots_used(), 0);
       }
-      if (snapshots == 40) EXPECT_GT(engine->stats().prefix_hits, 0);  // fewer are pushed out
+      // Fewer are pushed out before they can serve.
+      if (snapshots == 40) {
+        EXPECT_GT(engine->stats().prefix_hits, 0);
+      }
     }
   }
 }
