@@ -45,22 +45,34 @@ struct ExpertsSizing {
   Compute compute = Compute::kBf16;
   int64_t local_experts = 0;
   int64_t tokens = 0;  // of one run() at most
+  int64_t places = 0;  // batched: local experts * places of each; 0: the format is not used
   int threads = 1;
 };
 
+// The batched activation format: each local expert has so many places of its own, as low-latency
+// transports deliver tokens, and the first of them are filled.
+struct BatchedTokens {
+  int64_t places = 0;               // of one expert
+  std::span<const int32_t> counts;  // [local experts] filled
+};
+
+// Standard: rows are tokens, each for the experts that it chose. Batched: rows are places, expert by
+// expert, and `topk` is not looked at.
 struct ExpertsRun {
   const ExpertsSizing* sizing = nullptr;
   const MoeLayer* layer = nullptr;
-  MatrixView<const float> hidden;  // [T, experts_in.logical]
-  TopK topk;                       // [T, k]
+  MatrixView<const float> hidden;  // [T or local experts * places, experts_in.logical]
+  TopK topk = {};                  // [T, k]
+  std::optional<BatchedTokens> batched = {};
   ThreadTeam* team = nullptr;
-  std::span<std::byte> workspace;  // workspace_bytes() long, cache-line aligned
+  std::span<std::byte> workspace = {};  // workspace_bytes() long, cache-line aligned
 };
 
 // Rows in the workspace: valid until the next run().
 struct ExpertsOutput {
-  MatrixView<const float> rows;          // [chosen and here, experts_out]
-  std::span<const int32_t> row_of_slot;  // [T * k]; kNotHere: another rank's
+  MatrixView<const float> rows;  // [chosen and here, experts_out]
+  // [T * k], or [local experts * places]. kNotHere: another rank's, or an empty place.
+  std::span<const int32_t> row_of_slot;
   static constexpr int32_t kNotHere = -1;
   // The row of a slot, or nothing (R8).
   std::optional<std::span<const float>> row(int64_t slot) const {

@@ -72,7 +72,7 @@ Layout::Layout(const ExpertsSizing& sizing, const KernelTable& kernels) {
   out_stride = to_lines(plan.experts_out.padded() * kFloat) / kFloat;
   tile = round_up(kTileColumns, kernels.column_granularity(gate_up));
   down_tile = round_up(kTileColumns, kernels.column_granularity(down));
-  max_rows = sizing.tokens * config.router.top_k;
+  max_rows = std::max(sizing.tokens * config.router.top_k, sizing.places);
   member_scratch = to_lines(std::max(kernels.matmul_scratch_bytes(plan.experts_in).count,
                                      kernels.matmul_scratch_bytes(intermediate).count));
 
@@ -97,13 +97,16 @@ class GroupedRun {
  public:
   GroupedRun(const ExpertsRun& run, const KernelTable& kernels)
       : run_(run), config_(*run.sizing->config), kernels_(kernels), layout_(*run.sizing, kernels) {
-    ROTA_CHECK(static_cast<int64_t>(run.workspace.size()) >= layout_.total &&
-                   run.topk.tokens <= run.sizing->tokens,
-               "the experts' workspace was sized for fewer tokens");
     const MoeLayer& layer = *run.layer;
-    const auto storage = static_cast<size_t>(
-        group_rows_storage(run.topk.tokens * run.topk.k, layer.map().local_count()));
-    rows_ = group_rows(run.topk, layer.map(), {at<int32_t>(layout_.index), storage});
+    const int64_t slots = run.batched ? run.hidden.rows() : run.topk.tokens * run.topk.k;
+    ROTA_CHECK(
+        static_cast<int64_t>(run.workspace.size()) >= layout_.total && slots <= layout_.max_rows,
+        "the experts' workspace was sized for fewer tokens");
+    const std::span<int32_t> storage(
+        at<int32_t>(layout_.index),
+        static_cast<size_t>(group_rows_storage(slots, layer.map().local_count())));
+    rows_ = run.batched ? group_rows(*run.batched, storage)
+                        : group_rows(run.topk, layer.map(), storage);
   }
 
   Result<ExpertsOutput> operator()() {
@@ -143,7 +146,7 @@ class GroupedRun {
             layout_.out_stride};
   }
   // A single token's row serves all its experts.
-  bool one_token() const { return run_.topk.tokens == 1; }
+  bool one_token() const { return !run_.batched && run_.topk.tokens == 1; }
 
   void prepare_inputs() {
     const auto prepare = [this](int64_t first, int64_t count) {
