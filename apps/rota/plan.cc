@@ -131,6 +131,8 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
   ROTA_ASSIGN_OR_RETURN(plan.parallel, choose_parallel(options.parallel));
   ROTA_RETURN_IF_ERROR(count_weights(location, plan));
   ROTA_ASSIGN_OR_RETURN(plan.engine, plan_engine(options, plan.config, detect_cpu()));
+  ROTA_ASSIGN_OR_RETURN(plan.engine.workspace_bytes,
+                        plan_step_memory(options, plan.config, plan.engine.isa));
   const RankInputs inputs{.config = &plan.config,
                           .engine = &plan.engine,
                           .census = &plan.census,
@@ -146,7 +148,8 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
 
 Status show_plan(const PlanFlags& flags) {
   ROTA_RETURN_IF_ERROR(check(flags));
-  ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
+  ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  options.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   ROTA_ASSIGN_OR_RETURN(const ModelPlan plan, make_plan(flags, options));
   const std::string text =
       flags.json ? plan_to_json(plan).dump(2) + "\n" : draw_plan(plan, drawing_style_of_stdout());

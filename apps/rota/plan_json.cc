@@ -138,6 +138,7 @@ Json plan_to_json(const ModelPlan& plan) {
             {"counted_from", plan.weights_found ? "tensor headers" : "config.json"},
             {"mapped_bytes", plan.mapped_bytes},
             {"copied_bytes", plan.copied_bytes}}},
+          {"workspace_bytes", plan.engine.workspace_bytes},
           {"kv", kv_of(plan)},
           {"roofline", roofline_of(plan)}};
 }

@@ -59,11 +59,12 @@ std::string weights(const ModelPlan& plan) {
 }
 
 std::string cache(const ModelPlan& plan) {
-  std::string out =
-      fact("KV cache", fmt::format("{} bytes a token{}, pages of {} tokens and {} bytes",
-                                   plan.kv.bytes_per_token().count,
-                                   plan.rank_count() > 1 ? " on the fullest rank" : "",
-                                   kKvBlockTokens, plan.kv.page_bytes.count));
+  std::string out = fact("Workspace", fmt::format("{} for a step and its logits",
+                                                  format_bytes(plan.engine.workspace_bytes)));
+  out += fact("KV cache", fmt::format("{} bytes a token{}, pages of {} tokens and {} bytes",
+                                      plan.kv.bytes_per_token().count,
+                                      plan.rank_count() > 1 ? " on the fullest rank" : "",
+                                      kKvBlockTokens, plan.kv.page_bytes.count));
   if (!plan.no_budget.ok()) {
     // In one line, as `rota serve` says it.
     return out + fmt::format("\nNot on this machine: {}\n", plan.no_budget.message());

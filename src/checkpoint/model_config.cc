@@ -234,6 +234,14 @@ void deep_merge(json& base, const json& overrides) {
   }
 }
 
+// hf_quant_config.json says the same, and mixed precision names tens of thousands of modules.
+void drop_modelopt(json& document) {
+  const auto entry = document.find("quantization_config");
+  if (entry == document.end() || !entry->is_object()) return;
+  const auto method = entry->find("quant_method");
+  if (method != entry->end() && *method == "modelopt") document.erase(entry);
+}
+
 }  // namespace
 
 std::string_view to_string(Architecture architecture) {
@@ -322,8 +330,9 @@ Result<ModelConfig> read_model_config(const std::string& model_dir, const Config
   const std::string path = fs::path(model_dir) / "config.json";
   ROTA_ASSIGN_OR_RETURN(json document, read_json_file(path));
   ROTA_ASSIGN_OR_RETURN(document, apply_overrides(std::move(document), options.hf_overrides));
-  ROTA_ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(document, path));
   ROTA_ASSIGN_OR_RETURN(std::optional<QuantConfig> quant, read_hf_quant_config(model_dir));
+  if (quant) drop_modelopt(document);
+  ROTA_ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(document, path));
   if (quant) {
     config.quant = std::move(*quant);
     ROTA_RETURN_IF_ERROR(resolve_quantization(config, path));

@@ -1,13 +1,18 @@
 #include "engine/engine_plan.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "checkpoint/expected_tensors.h"
 #include "kernels/kernels.h"
 #include "platform/memory.h"
+#include "platform/thread_team.h"
 
 namespace rota {
 namespace {
+
+// Rows of logits that a step may give to prompt_logprobs, beyond one for each running sequence.
+constexpr int64_t kPromptLogprobRows = 128;
 
 // Beyond the length that a model was made for its positions mean nothing: text would be garbage.
 Status check_max_model_len(const EngineOptions& options, const ModelConfig& config) {
@@ -73,6 +78,31 @@ Result<EnginePlan> plan_engine(const EngineOptions& options, const ModelConfig& 
   return plan;
 }
 
+ModelOptions model_options(const EngineOptions& options, const ModelConfig& config, Isa isa) {
+  ModelOptions model;
+  model.compute = compute_of(options.dtype, config);
+  model.isa = isa;
+  model.moe = options.moe;
+  model.max_batch_tokens = options.max_num_batched_tokens;
+  model.max_logit_rows =
+      options.max_num_seqs + std::min(kPromptLogprobRows, options.max_num_batched_tokens);
+  model.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_position;
+  model.verify_weights = options.verify_weights;
+  return model;
+}
+
+int64_t logits_bytes(const EngineOptions& options, const ModelConfig& config) {
+  return model_options(options, config, Isa::kRef).max_logit_rows * config.vocab *
+         static_cast<int64_t>(sizeof(float));
+}
+
+Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig& config, Isa isa) {
+  ThreadTeam team({.threads = options.threads, .pin = false});
+  ROTA_ASSIGN_OR_RETURN(const int64_t workspace,
+                        plan_workspace(config, model_options(options, config, isa), team));
+  return workspace + logits_bytes(options, config);
+}
+
 MemoryProfile memory_profile(const EnginePlan& plan, const EngineOptions& options,
                              const ModelConfig& config, int64_t weight_bytes) {
   MemoryProfile profile;
@@ -81,6 +111,7 @@ MemoryProfile memory_profile(const EnginePlan& plan, const EngineOptions& option
   profile.weight_bytes = weight_bytes;
   profile.copied_bytes = plan.copied_bytes;
   profile.copied_because = plan.copied_because;
+  profile.workspace_bytes = plan.workspace_bytes;
   profile.weights_can_be_paged =
       options.weights == WeightsChoice::kMapped && options.load_format != LoadFormat::kDummy;
   profile.memory_utilization = options.memory_utilization;

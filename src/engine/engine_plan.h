@@ -24,15 +24,23 @@ struct EnginePlan {
   Compute compute = Compute::kBf16;
   MoePlan moe;
   KvSpec kv;
-  int64_t copied_bytes = 0;    // padded copies of the experts, all layers
-  int64_t mapped_instead = 0;  // bytes of the file that are not read because they were copied
-  std::string copied_because;  // the flags, or the backend, that want them
+  int64_t copied_bytes = 0;     // padded copies of the experts, all layers
+  int64_t mapped_instead = 0;   // bytes of the file that are not read because they were copied
+  std::string copied_because;   // the flags, or the backend, that want them
+  int64_t workspace_bytes = 0;  // of a step, with its logits; 0 until plan_step_memory() was asked
 };
 
 Result<EnginePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                const CpuFeatures& cpu);
 
-// The budget's question with what is known now: workspace_bytes stays 0. Points into the plan.
+// What a step takes beside weights and cache. Starts as many threads as the options say, for a moment.
+Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig& config, Isa isa);
+
+// What load_engine() makes a model with.
+ModelOptions model_options(const EngineOptions& options, const ModelConfig& config, Isa isa);
+int64_t logits_bytes(const EngineOptions& options, const ModelConfig& config);
+
+// The budget's question with what is known now. Points into the plan.
 MemoryProfile memory_profile(const EnginePlan& plan, const EngineOptions& options,
                              const ModelConfig& config, int64_t weight_bytes);
 

@@ -14,9 +14,6 @@
 namespace rota {
 namespace {
 
-// Rows of logits that a step may give to prompt_logprobs, beyond one for each running sequence.
-constexpr int64_t kPromptLogprobRows = 128;
-
 Status choose_cpu(LoadedEngine& engine) {
   engine.cpu = detect_cpu();
   ROTA_ASSIGN_OR_RETURN(engine.isa, isa_of(engine.options, engine.cpu));
@@ -74,18 +71,8 @@ Result<Checkpoint> open_weights(const LoadedEngine& engine) {
 }
 
 Status build_model(LoadedEngine& engine) {
-  const EngineOptions& options = engine.options;
-  engine.max_logit_rows =
-      options.max_num_seqs + std::min(kPromptLogprobRows, options.max_num_batched_tokens);
-  ModelOptions model_options;
-  model_options.compute = compute_of(options.dtype, engine.config);
-  model_options.isa = engine.isa;
-  model_options.moe = options.moe;
-  model_options.max_batch_tokens = options.max_num_batched_tokens;
-  model_options.max_logit_rows = engine.max_logit_rows;
-  model_options.max_model_len =
-      options.max_model_len > 0 ? options.max_model_len : engine.config.max_position;
-  model_options.verify_weights = options.verify_weights;
+  const ModelOptions model_options = rota::model_options(engine.options, engine.config, engine.isa);
+  engine.max_logit_rows = model_options.max_logit_rows;
   ROTA_ASSIGN_OR_RETURN(engine.model,
                         load_model(engine.config, *engine.checkpoint, model_options, *engine.team));
   log::info("dtype {}; weights {}: {}, and {} of copies",
@@ -108,14 +95,12 @@ Status check_memory(const LoadedEngine& engine, const EnginePlan& plan, int64_t 
 Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t available_bytes) {
   EngineOptions& options = engine.options;
   const Checkpoint& weights = *engine.checkpoint;
-  const int64_t logits =
-      engine.max_logit_rows * engine.config.vocab * static_cast<int64_t>(sizeof(float));
   MemoryProfile profile = memory_profile(plan, options, engine.config, weights.total_bytes());
   profile.spec = &engine.model->kv_spec();
   profile.available_bytes = available_bytes;
   profile.copied_bytes = engine.model->copied_bytes();
   profile.weights_can_be_paged = weights.residence() == WeightsResidence::kMapped;
-  profile.workspace_bytes = engine.model->workspace_bytes() + logits;
+  profile.workspace_bytes = engine.model->workspace_bytes() + logits_bytes(options, engine.config);
   ROTA_ASSIGN_OR_RETURN(engine.kv, plan_kv_budget(profile));
   ROTA_ASSIGN_OR_RETURN(KvCache cache,
                         KvCache::allocate(*profile.spec, engine.kv.pages, engine.kv.slots));
@@ -131,6 +116,8 @@ Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t availabl
       static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
       options.max_model_len);
   if (engine.kv.slots > 0) log::info("states: {}", describe_states(*profile.spec, engine.kv));
+  log::info("memory in bytes: weights {}, copies {}, workspace {}, KV cache {}",
+            profile.weight_bytes, profile.copied_bytes, profile.workspace_bytes, engine.kv.bytes);
   return {};
 }
 

@@ -87,7 +87,7 @@ Decoder::Step Decoder::begin_step(const StepBatch& batch, KvCache& cache) {
             .mamba = {.exec = &exec_,
                       .chunks = batch.chunks,
                       .cache = &cache,
-                      .workspace = &workspace_.mamba},
+                      .workspace = workspace_.mamba ? &*workspace_.mamba : nullptr},
             .trace = batch.trace};
   if (rope_) fill_angles(step.attention);
   return step;
@@ -137,10 +137,10 @@ Status Decoder::run_moe(int layer, const MoeLayer& moe, const Step& step) {
   const MatrixView<float> normed = workspace_.normed.rows_view(step.tokens);
   const MatrixView<float> out = workspace_.moe_out.rows_view(step.tokens);
   if (step.trace == nullptr) {
-    ROTA_RETURN_IF_ERROR(moe_->run(moe, normed, out));
+    ROTA_RETURN_IF_ERROR(workspace_.moe->run(moe, normed, out));
   } else {
     RouterTrace router(*step.trace, layer);
-    ROTA_RETURN_IF_ERROR(moe_->run(moe, normed, out, &router));
+    ROTA_RETURN_IF_ERROR(workspace_.moe->run(moe, normed, out, &router));
     step.trace->moe(layer, normed, out);
   }
   exec_.for_rows(step.tokens, [&](int64_t first, int64_t count) {

@@ -25,7 +25,7 @@
 #include "model/mamba2.h"
 #include "model/model.h"
 #include "model/step.h"
-#include "moe/runner.h"
+#include "model/workspace.h"
 #include "moe/scale_scan.h"
 
 namespace rota {
@@ -68,19 +68,6 @@ class Decoder : public Model {
     ForwardTrace* trace = nullptr;
   };
 
-  // Memory of a step of at most max_batch_tokens rows and max_logit_rows logits.
-  struct Workspace {
-    Matrix<float> residual;  // x [T, H]
-    Matrix<float> normed;    // [T, H]: what a block reads
-    Matrix<float> moe_out;   // [T, H]
-    Matrix<float> selected;  // [logit rows, H]: final norm
-    Buffer lm_head_input;    // of `selected`, prepared
-    Matrix<float> cos;       // [1, T * head_dim / 2]
-    Matrix<float> sin;
-    AttentionWorkspace attention;
-    Mamba2Workspace mamba;  // empty where no layer is one
-  };
-
   struct Sizes {
     int64_t bytes_per_token = 0;
     int64_t mapped_bytes = 0;
@@ -93,9 +80,7 @@ class Decoder : public Model {
   // Parts of make(), in order.
   Status load_blocks(const LoadContext& context, DecoderWeights weights);
   Status allocate_workspace();
-  Status allocate_mixer_workspaces();
   void count_sizes(const Checkpoint& checkpoint);
-  void count_workspace();
   void scan_scales();
 
   // Parts of forward(), in order.
@@ -118,7 +103,6 @@ class Decoder : public Model {
   FactorStore factors_;
   WeightMatrix embedding_;
   std::vector<Block> blocks_;
-  std::optional<MoeRunner> moe_;
   const Bf16* final_norm_ = nullptr;
   std::optional<Linear> lm_head_;
   StepLayout layout_;

@@ -107,10 +107,6 @@ class BlockLoader {
   int64_t next_state_ = 0;
 };
 
-int64_t bytes_of(const Matrix<float>& matrix) {
-  return matrix.rows() * matrix.view().stride() * static_cast<int64_t>(sizeof(float));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, DecoderWeights weights) {
@@ -124,12 +120,8 @@ Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, Decoder
                         plan_moe(moe_config(config), options.moe,
                                  {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}));
   const KvSpec kv = make_kv_spec(config, options.compute, kernels);
-  ROTA_ASSIGN_OR_RETURN(
-      Execution exec,
-      Execution::make(kernels, options.compute, context.team,
-                      {.max_in = Extent(std::max(
-                           {config.hidden, config.heads * config.head_dim, config.mamba.inner()})),
-                       .attention = kernels.attend_scratch_bytes(kv.shape, config.heads)}));
+  ROTA_ASSIGN_OR_RETURN(Execution exec,
+                        make_execution(config, kernels, options.compute, context.team));
   auto decoder =
       std::unique_ptr<Decoder>(new Decoder(context, kernels, std::move(plan), std::move(exec)));
   ROTA_ASSIGN_OR_RETURN(decoder->rope_, make_rope(config));
@@ -166,39 +158,16 @@ Status Decoder::load_blocks(const LoadContext& context, DecoderWeights weights) 
 }
 
 Status Decoder::allocate_workspace() {
-  const int64_t tokens = options_.max_batch_tokens;
-  const Extent hidden(config_.hidden);
-  Workspace& w = workspace_;
-  ROTA_ASSIGN_OR_RETURN(w.residual, Matrix<float>::allocate(tokens, hidden));
-  ROTA_ASSIGN_OR_RETURN(w.normed, Matrix<float>::allocate(tokens, hidden));
-  ROTA_ASSIGN_OR_RETURN(w.moe_out, Matrix<float>::allocate(tokens, hidden));
-  ROTA_ASSIGN_OR_RETURN(w.selected, Matrix<float>::allocate(options_.max_logit_rows, hidden));
-  const Bytes lm_head_input = lm_head_->layout().token_stride * options_.max_logit_rows;
-  ROTA_ASSIGN_OR_RETURN(w.lm_head_input, Buffer::allocate(static_cast<size_t>(lm_head_input.count),
-                                                          Fill::kUnspecified));
-  const Extent angles(std::max<int64_t>(1, tokens * config_.head_dim / 2));
-  ROTA_ASSIGN_OR_RETURN(w.cos, Matrix<float>::allocate(1, angles));
-  ROTA_ASSIGN_OR_RETURN(w.sin, Matrix<float>::allocate(1, angles));
-  return allocate_mixer_workspaces();
-}
-
-Status Decoder::allocate_mixer_workspaces() {
-  const int64_t tokens = options_.max_batch_tokens;
-  Bytes attention;
-  Bytes mamba;
+  PreparedRows prepared{.lm_head = lm_head_->layout().token_stride, .attention = {}, .mamba = {}};
   for (const Block& block : blocks_) {
     if (const auto* a = std::get_if<AttentionBlock>(&block.mixer)) {
-      attention = std::max(attention, a->prepared_per_token());
+      prepared.attention = std::max(prepared.attention, a->prepared_per_token());
     } else if (const auto* m = std::get_if<Mamba2Block>(&block.mixer)) {
-      mamba = std::max(mamba, m->prepared_per_token());
+      prepared.mamba = std::max(prepared.mamba, m->prepared_per_token());
     }
   }
-  ROTA_ASSIGN_OR_RETURN(workspace_.attention,
-                        AttentionWorkspace::allocate(config_, tokens, attention));
-  if (!kv_spec_.state.layers.empty()) {
-    ROTA_ASSIGN_OR_RETURN(workspace_.mamba, Mamba2Workspace::allocate(config_, tokens, mamba));
-  }
-  ROTA_ASSIGN_OR_RETURN(moe_, MoeRunner::make(moe_plan_, exec_.kernels(), exec_.team(), tokens));
+  ROTA_ASSIGN_OR_RETURN(workspace_,
+                        Workspace::allocate(config_, options_, moe_plan_, exec_, prepared));
   return {};
 }
 
@@ -238,19 +207,7 @@ void Decoder::count_sizes(const Checkpoint& checkpoint) {
   // Tensors that the checkpoint had to copy are not read in the file.
   sizes_.mapped_bytes = std::max<int64_t>(0, mapped.count - checkpoint.copied_bytes());
   sizes_.copied_bytes = copied.count + checkpoint.copied_bytes();
-  count_workspace();
-}
-
-void Decoder::count_workspace() {
-  const Workspace& w = workspace_;
-  sizes_.workspace_bytes = exec_.scratch_bytes() + moe_->workspace_bytes();
-  for (const Matrix<float>* matrix : {&w.residual, &w.normed, &w.moe_out, &w.selected, &w.cos,
-                                      &w.sin, &w.attention.qkv, &w.attention.attended}) {
-    sizes_.workspace_bytes += bytes_of(*matrix);
-  }
-  sizes_.workspace_bytes +=
-      static_cast<int64_t>(w.lm_head_input.size() + w.attention.prepared.size());
-  if (!kv_spec_.state.layers.empty()) sizes_.workspace_bytes += w.mamba.bytes();
+  sizes_.workspace_bytes = exec_.scratch_bytes() + workspace_.bytes();
 }
 
 }  // namespace rota

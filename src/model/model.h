@@ -146,4 +146,8 @@ class Model {
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           const ModelOptions& options, ThreadTeam& team);
 
+// workspace_bytes() of the model that this would load, without its weights.
+Result<int64_t> plan_workspace(const ModelConfig& config, const ModelOptions& options,
+                               ThreadTeam& team);
+
 }  // namespace rota

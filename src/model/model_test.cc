@@ -215,6 +215,25 @@ TEST(Model, CountsTheBytesThatATokenReads) {
   EXPECT_GT((*loaded.model)->workspace_bytes(), kTokens * 160 * 4);
 }
 
+TEST(Model, IsPlannedWithTheWorkspaceThatItTakes) {
+  for (const std::string pack : {"gptoss-mxfp4-h160", "gptoss-bf16-h160", "mixtral-fp8-h80",
+                                 "qwen3-fp8-h288", "nemotron-bf16-h336", "nemotron-fp8-h144",
+                                 "nemotron-nvfp4-h112", "nemotron-latent-mixed-h112"}) {
+    for (const KernelTable* kernels : available_kernels(detect_cpu())) {
+      for (const Compute compute : {Compute::kBf16, Compute::kFloat32}) {
+        ModelOptions options = options_for(compute);
+        options.isa = kernels->isa;
+        options.moe.hidden_alignment = 256;
+        Loaded loaded(config_of(pack), open(testing::golden_path("models/" + pack)), options);
+        ASSERT_TRUE(loaded.model.ok()) << loaded.model.status().message();
+        const auto planned = plan_workspace(loaded.config, options, loaded.team);
+        ASSERT_TRUE(planned.ok()) << planned.status().message();
+        EXPECT_EQ(*planned, (*loaded.model)->workspace_bytes()) << pack << " " << kernels->name;
+      }
+    }
+  }
+}
+
 TEST(Model, CountsTheBytesThatATokenReadsOfAHybrid) {
   // ME*EME, hidden 336; Mamba: 6 heads of 16, 2 groups, state 16, kernel 4; attention: 4 heads of 32,
   // 2 of keys; 10 experts of 80, top 4, a shared one of 144; vocabulary 512.
