@@ -199,14 +199,17 @@ Result<ChoiceNews> ServerApp::take(Generation& generation, size_t index,
     return output.status.ok() ? error(StatusCode::kInternal, "The engine failed on this request.")
                               : output.status;
   }
+  // Every output of a request says it again; choices of one prompt share it.
+  const bool begins = !generation.has_token[index];
+  if (begins && index % static_cast<size_t>(generation.request.n) == 0) {
+    generation.cached_tokens += output.cached_tokens;
+  }
   for (size_t i = 0; i < output.tokens.size(); ++i) {
     const double waited = seconds_since(generation.last_token[index]);
     generation.has_token[index] ? metrics_.next_token(waited) : metrics_.first_token(waited);
     generation.has_token[index] = true;
     generation.last_token[index] = Clock::now();
   }
-  if (index % static_cast<size_t>(generation.request.n) == 0)
-    generation.cached_tokens += output.cached_tokens;
   ChoiceNews news = generation.choices[index]->add(output);
   if (news.finished) {
     generation.finished[index] = true;
