@@ -36,6 +36,16 @@ def demo_model(layout):
     return made.stdout.strip().splitlines()[-1]
 
 
+def with_tokenizer(model, folder):
+    """A folder with a model's files and, as servers want one, a tokenizer: the demo's."""
+    folder.mkdir(exist_ok=True)
+    demo = pathlib.Path(demo_model("gpt-oss-bf16"))
+    for source in [*pathlib.Path(model).iterdir(), demo / "tokenizer.json", demo / "tokenizer_config.json"]:
+        if not (folder / source.name).exists():
+            os.symlink(source, folder / source.name)
+    return folder
+
+
 def rota(*arguments, check=True, **options):
     """Runs a command of the program to its end; what it printed is in .stdout and .stderr."""
     done = subprocess.run([ROTA, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
