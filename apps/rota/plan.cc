@@ -39,9 +39,10 @@ Status check(const PlanFlags& flags) {
   return {};
 }
 
-Status count_weights(const ModelLocation& location, ModelPlan& plan) {
+Status count_weights(const ModelLocation& location, const EngineOptions& options, ModelPlan& plan) {
   plan.census = take_census(expected_tensors(plan.config));
-  plan.weights_found = Checkpoint::present(location.dir);
+  plan.weights_found =
+      options.load_format != LoadFormat::kDummy && Checkpoint::present(location.dir);
   if (!plan.weights_found) {
     plan.weight_bytes = plan.census.bytes;
     return {};
@@ -129,7 +130,7 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
   ROTA_ASSIGN_OR_RETURN(plan.config,
                         read_model_config(location.dir, {.hf_overrides = options.hf_overrides}));
   ROTA_ASSIGN_OR_RETURN(plan.parallel, choose_parallel(options.parallel));
-  ROTA_RETURN_IF_ERROR(count_weights(location, plan));
+  ROTA_RETURN_IF_ERROR(count_weights(location, options, plan));
   ROTA_ASSIGN_OR_RETURN(plan.engine, plan_engine(options, plan.config, detect_cpu()));
   ROTA_ASSIGN_OR_RETURN(plan.engine.workspace_bytes,
                         plan_step_memory(options, plan.config, plan.engine.isa));

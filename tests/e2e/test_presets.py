@@ -96,6 +96,12 @@ class Start(unittest.TestCase):
                 taken = self.compare(preset, "--moe-hidden-alignment", 256, "--moe-intermediate-alignment", 128)
                 self.assertGreater(taken["copies"], 0)
 
+    def test_a_checkpoint_that_is_there_is_not_read_for_random_weights(self):
+        folder = harness.GOLDENS / "gptoss-mxfp4-h160"
+        cut = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
+        flags = ("--load-format", "dummy", "--hf-overrides", json.dumps(cut), *self.FLAGS)
+        self.assertEqual(self.measured(folder, *flags), self.planned(folder, *flags))
+
     def test_layers_are_cut_in_every_field_that_counts_them(self):
         for preset, field in (("gpt-oss-20b", "layer_types"),
                               ("nemotron-3-nano-30b-a3b-nvfp4", "hybrid_override_pattern")):
