@@ -59,12 +59,15 @@ constexpr KernelTable kEmulatedBf16{.isa = Isa::kAvx512,
                                     ROTA_ROW_KERNELS(avx512_emulated)};
 #endif
 
+// The table with the dot products takes both: no CPU has the BF16 one without the 8-bit one.
+bool has_dots(const CpuFeatures& cpu) { return cpu.avx512_bf16 && cpu.avx512_vnni; }
+
 const KernelTable& avx512_table(const CpuFeatures& cpu) {
 #ifdef ROTA_EMULATE_AVX512
   if (!cpu.avx512) return kEmulatedBf16;
 #endif
   ROTA_CHECK(cpu.avx512, "AVX-512 kernels on a CPU without AVX-512");
-  return cpu.avx512_bf16 ? kAvx512Bf16 : kAvx512;
+  return has_dots(cpu) ? kAvx512Bf16 : kAvx512;
 }
 
 }  // namespace
@@ -80,10 +83,10 @@ std::vector<const KernelTable*> available_kernels(const CpuFeatures& cpu) {
   std::vector<const KernelTable*> tables{&kRef};
   if (cpu.avx2) tables.push_back(&kAvx2);
   if (cpu.avx512) tables.push_back(&kAvx512);
-  if (cpu.avx512_bf16) tables.push_back(&kAvx512Bf16);
+  if (has_dots(cpu)) tables.push_back(&kAvx512Bf16);
 #ifdef ROTA_EMULATE_AVX512
   if (cpu.avx2 && !cpu.avx512) tables.push_back(&kEmulated);
-  if (cpu.avx2 && !cpu.avx512_bf16) tables.push_back(&kEmulatedBf16);
+  if (cpu.avx2 && !has_dots(cpu)) tables.push_back(&kEmulatedBf16);
 #endif
   return tables;
 }

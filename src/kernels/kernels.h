@@ -63,7 +63,7 @@ struct KernelTable {
   PreparedInput (*prepare_input)(MatrixView<const float> x, std::span<const int32_t> rows,
                                  Extent in, InputLayout layout, Compute compute,
                                  std::byte* prepared);
-  int64_t (*column_granularity)(const WeightMatrix& weights);
+  int64_t (*column_granularity)(const WeightMatrix& weights, Compute compute);
   Bytes (*matmul_scratch_bytes)(Extent max_in);
   void (*matmul)(const MatmulArgs& args);
 

@@ -20,8 +20,8 @@ void run_linear(const Execution& exec, const WeightMatrix& weights, const Prepar
                 MatrixView<float> out) {
   const int64_t columns = weights.out.logical();
   ROTA_DCHECK(out.width().logical() == columns && out.rows() >= input.tokens, "output's shape");
-  const int64_t tile =
-      round_up(tile_columns(columns, exec), exec.kernels().column_granularity(weights));
+  const int64_t tile = round_up(tile_columns(columns, exec),
+                                exec.kernels().column_granularity(weights, input.compute));
   exec.for_items((columns + tile - 1) / tile, [&](int64_t item, int member) {
     exec.kernels().matmul({.weights = &weights,
                            .input = input,
@@ -51,7 +51,7 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
   }
   linear.parts_ = std::move(parts);
   for (size_t part = 0; part < linear.parts_.size(); ++part) {
-    linear.add_tiles(part, tile_columns(linear.columns_, exec), kernels);
+    linear.add_tiles(part, tile_columns(linear.columns_, exec), exec);
   }
   return linear;
 }
@@ -65,9 +65,10 @@ Bytes Linear::weight_bytes() const {
   return bytes;
 }
 
-void Linear::add_tiles(size_t part, int64_t columns, const KernelTable& kernels) {
+void Linear::add_tiles(size_t part, int64_t columns, const Execution& exec) {
   const WeightMatrix& weights = parts_[part];
-  const int64_t step = round_up(columns, kernels.column_granularity(weights));
+  const int64_t step =
+      round_up(columns, exec.kernels().column_granularity(weights, exec.compute()));
   int64_t begin = 0;
   for (size_t i = 0; i < part; ++i) begin += parts_[i].out.logical();
   for (int64_t first = 0; first < weights.out.logical(); first += step) {

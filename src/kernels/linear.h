@@ -49,7 +49,7 @@ class Linear {
     int64_t out_column = 0;  // where `first` lies in the output
   };
 
-  void add_tiles(size_t part, int64_t columns, const KernelTable& kernels);
+  void add_tiles(size_t part, int64_t columns, const Execution& exec);
   void run_tile(const Execution& exec, const Tile& tile, const PreparedInput& input,
                 MatrixView<float> out, int member) const;
 

@@ -27,8 +27,9 @@
 
 namespace rota {
 
-// What matmul inputs are rounded to. kFloat32: not at all. Sums are in float32 always.
-enum class Compute { kFloat32, kBf16 };
+// What matmul inputs are rounded to. kFloat32: not at all. kInt8, for MXFP4 and NVFP4 alone: integers
+// times a scale in blocks of 32 (int8_input.h); sums of a block are exact. Sums are in float32 else.
+enum class Compute { kFloat32, kBf16, kInt8 };
 
 // kFp8: E4M3 codes under float32 factors; kNvfp4: E2M1 codes under an E4M3 scale for each 16.
 enum class WeightFormat { kBf16, kFloat32, kMxfp4, kFp8, kNvfp4 };

@@ -18,8 +18,6 @@ using testing::multiply;
 using testing::Random;
 using testing::WeightCase;
 
-constexpr Compute kComputes[] = {Compute::kFloat32, Compute::kBf16};
-
 struct FormatAndOrder {
   WeightFormat format;
   WeightOrder order;
@@ -38,6 +36,12 @@ constexpr FormatAndOrder kFormats[] = {
     {WeightFormat::kFp8, WeightOrder::kOutIn, "fp8_wide_blocks", 5, 256},
     {WeightFormat::kFloat32, WeightOrder::kOutIn, "float32"}};
 
+// Those that a format can be multiplied in.
+std::vector<Compute> computes(const FormatAndOrder& format) {
+  if (!is_e2m1(format.format)) return {Compute::kFloat32, Compute::kBf16};
+  return {Compute::kFloat32, Compute::kBf16, Compute::kInt8};
+}
+
 Extent in_extent(const FormatAndOrder& format, int64_t logical, int64_t alignment = 1) {
   int64_t block = 1;
   if (format.format == WeightFormat::kMxfp4) block = kMxfp4BlockElements;
@@ -55,17 +59,34 @@ CaseShape shape_of(const FormatAndOrder& format, Extent out, Extent in, bool bia
           .factor_columns = format.factor_columns};
 }
 
+// What a token's row is rounded to: by its definition, block by block, for kInt8.
+std::vector<double> rounded(std::span<const float> x, Compute compute) {
+  std::vector<double> out;
+  constexpr size_t kBlock = 32;
+  for (size_t k = 0; k < x.size(); ++k) {
+    if (compute != Compute::kInt8) {
+      out.push_back(double{compute == Compute::kBf16 ? to_float(to_bf16(x[k])) : x[k]});
+      continue;
+    }
+    const auto block = x.subspan(k / kBlock * kBlock);
+    float largest = 0;
+    for (const float value : block.first(std::min(kBlock, block.size()))) {
+      largest = std::max(largest, std::abs(value));
+    }
+    const float scale = largest / 127.0f;
+    out.push_back(double{scale} * double{std::nearbyint(x[k] / scale)});
+  }
+  return out;
+}
+
 // |result - sum in double| may be a few float roundings of the sum of magnitudes.
 void expect_right(const WeightCase& weights, const CaseShape& shape, const std::vector<float>& x,
                   Compute compute, const std::vector<float>& out, const std::string& what) {
   const int64_t in = shape.in.logical(), width = shape.out.logical();
   const auto tokens = static_cast<int64_t>(x.size()) / in;
   for (int64_t t = 0; t < tokens; ++t) {
-    std::vector<double> input;
-    for (int64_t k = 0; k < in; ++k) {
-      const float value = x[static_cast<size_t>(t * in + k)];
-      input.push_back(double{compute == Compute::kBf16 ? to_float(to_bf16(value)) : value});
-    }
+    const std::vector<double> input =
+        rounded({x.data() + t * in, static_cast<size_t>(in)}, compute);
     for (int64_t n = 0; n < width; ++n) {
       double sum = weights.bias(n), magnitude = std::abs(sum);
       for (int64_t k = 0; k < in; ++k) {
@@ -81,11 +102,30 @@ void expect_right(const WeightCase& weights, const CaseShape& shape, const std::
 
 class MatmulTest : public testing::KernelTest {
  protected:
+  // Every part of the columns has the whole's bits, and nothing else is written.
+  void check_column_ranges(const WeightMatrix& view, const testing::Prepared& prepared,
+                           const char* name) {
+    const int64_t out = view.out.logical();
+    const int64_t step = kernels().column_granularity(view, prepared.input.compute);
+    const std::vector<uint32_t> whole = bits(multiply(kernels(), view, prepared, {0, out}));
+    for (int64_t first = 0; first < out; first += step) {
+      const int64_t end = std::min(first + step * (1 + first / step % 3), out);
+      const std::vector<float> part = multiply(kernels(), view, prepared, {first, end});
+      for (size_t i = 0; i < part.size(); ++i) {
+        const auto column = static_cast<int64_t>(i) % out;
+        const bool inside = first <= column && column < end;
+        ASSERT_EQ(std::bit_cast<uint32_t>(part[i]),
+                  inside ? whole[i] : std::bit_cast<uint32_t>(kUntouched))
+            << name << ", columns " << first << " to " << end << ", column " << column;
+      }
+    }
+  }
+
   void check(const FormatAndOrder& format, int64_t out, int64_t in, int64_t tokens) {
     const CaseShape shape = shape_of(format, Extent(out), in_extent(format, in), out % 2 == 0);
     const WeightCase weights(shape, static_cast<uint32_t>(out * 1000 + in));
     const std::vector<float> x = Random(static_cast<uint32_t>(tokens)).normal(tokens * in);
-    for (const Compute compute : kComputes) {
+    for (const Compute compute : computes(format)) {
       const std::string what = std::string(kernels().name) + " " + format.name + " [" +
                                std::to_string(out) + ", " + std::to_string(in) + "]";
       expect_right(weights, shape, x, compute, multiply(kernels(), weights.view(), x, compute),
@@ -134,7 +174,7 @@ TEST_P(MatmulTest, SameBitsForAnyNumberOfTokens) {
     for (const int64_t in : {64, 1000, 2880}) {
       const WeightCase weights(shape_of(format, Extent(kOut), in_extent(format, in)), 7);
       const std::vector<float> x = Random(8).normal(kTokens * in);
-      for (const Compute compute : kComputes) {
+      for (const Compute compute : computes(format)) {
         std::vector<std::vector<uint32_t>> alone;
         for (int64_t t = 0; t < kTokens; ++t) {
           const std::vector<float> one(x.begin() + t * in, x.begin() + (t + 1) * in);
@@ -162,22 +202,11 @@ TEST_P(MatmulTest, SameBitsForAnyColumnRange) {
   for (const FormatAndOrder& format : kFormats) {
     const WeightCase weights(shape_of(format, Extent(kOut), in_extent(format, kIn)), 3);
     const WeightMatrix view = weights.view();
-    const int64_t step = kernels().column_granularity(view);
     for (const int64_t tokens : {1, 5}) {
       const std::vector<float> values = Random(4).normal(tokens * kIn);
       const MatrixView<const float> x(values.data(), tokens, Extent(kIn), kIn);
-      const auto prepared = testing::prepare(kernels(), view, x, {}, Compute::kBf16);
-      const std::vector<uint32_t> whole = bits(multiply(kernels(), view, prepared, {0, kOut}));
-      for (int64_t first = 0; first < kOut; first += step) {
-        const int64_t end = std::min(first + step * (1 + first / step % 3), kOut);
-        const std::vector<float> part = multiply(kernels(), view, prepared, {first, end});
-        for (size_t i = 0; i < part.size(); ++i) {
-          const auto column = static_cast<int64_t>(i) % kOut;
-          const bool inside = first <= column && column < end;
-          ASSERT_EQ(std::bit_cast<uint32_t>(part[i]),
-                    inside ? whole[i] : std::bit_cast<uint32_t>(kUntouched))
-              << format.name << ", columns " << first << " to " << end << ", column " << column;
-        }
+      for (const Compute compute : computes(format)) {
+        check_column_ranges(view, testing::prepare(kernels(), view, x, {}, compute), format.name);
       }
     }
   }
@@ -198,7 +227,7 @@ TEST_P(MatmulTest, SameBitsWhenPadded) {
                               5);
       for (const int64_t tokens : {1, 3, 8}) {
         const std::vector<float> x = Random(6).normal(tokens * padding.in);
-        for (const Compute compute : kComputes) {
+        for (const Compute compute : computes(format)) {
           ASSERT_EQ(bits(multiply(kernels(), padded.view(), x, compute)),
                     bits(multiply(kernels(), plain.view(), x, compute)))
               << format.name << ", K " << padding.in << " padded to " << padding.in_alignment;
@@ -219,7 +248,7 @@ TEST_P(MatmulTest, NanBehindTheLogicalColumnsOfXDoesNotMatter) {
   const MatrixView<const float> view(wide.data(), kTokens, Extent(kIn, 80), kStride);
   for (const FormatAndOrder& format : kFormats) {
     const WeightCase weights(shape_of(format, Extent(9), in_extent(format, kIn)), 2);
-    for (const Compute compute : kComputes) {
+    for (const Compute compute : computes(format)) {
       const auto prepared = testing::prepare(kernels(), weights.view(), view, {}, compute);
       EXPECT_EQ(bits(multiply(kernels(), weights.view(), prepared, {0, 9})),
                 bits(multiply(kernels(), weights.view(), x, compute)))
@@ -239,7 +268,7 @@ TEST_P(MatmulTest, PrepareInputGathersRows) {
   }
   for (const FormatAndOrder& format : kFormats) {
     const WeightCase weights(shape_of(format, Extent(9), in_extent(format, kIn)), 2);
-    for (const Compute compute : kComputes) {
+    for (const Compute compute : computes(format)) {
       const auto prepared = testing::prepare(kernels(), weights.view(), view, rows, compute);
       EXPECT_EQ(prepared.input.tokens, 5);
       EXPECT_EQ(bits(multiply(kernels(), weights.view(), prepared, {0, 9})),
@@ -269,6 +298,88 @@ TEST_P(MatmulTest, PrepareInputRoundsAsToBf16) {
       EXPECT_TRUE(got == want || got == 0.0f) << pattern;  // subnormals may be taken for zero
     } else {
       EXPECT_EQ(got, want) << pattern;
+    }
+  }
+}
+
+// Inputs in 8 bits. Every code under every scale byte times 127, which is exact: scale 1, q 127.
+TEST_P(MatmulTest, Int8TakesEveryScaleByteExactly) {
+  for (const WeightFormat format : {WeightFormat::kMxfp4, WeightFormat::kNvfp4}) {
+    const bool mxfp4 = format == WeightFormat::kMxfp4;
+    for (int64_t place = 0; place < 32; ++place) {
+      const WeightCase weights(
+          {.format = format, .out = Extent(256 * 16), .in = Extent(32), .bias = false}, 1);
+      WeightMatrix view = weights.view();
+      view.factors = {};
+      std::fill_n(weights.codes(), 256 * 16 * 16, uint8_t{0});
+      for (int64_t n = 0; n < 256 * 16; ++n) {
+        weights.codes()[n * 16 + place / 2] = static_cast<uint8_t>(n % 16 << (place % 2 * 4));
+        const auto scale = static_cast<uint8_t>(n / 16);
+        if (mxfp4) {
+          weights.scales()[n] = scale;
+        } else {
+          weights.scales()[n * 2 + place / 16] = scale;
+          weights.scales()[n * 2 + 1 - place / 16] = 0x38;
+        }
+      }
+      const int64_t tokens = 1 + place % 5;
+      std::vector<float> x(static_cast<size_t>(tokens * 32), 0.0f);
+      x[static_cast<size_t>((tokens - 1) * 32 + place)] = 127.0f;
+      const std::vector<float> all = multiply(kernels(), view, x, Compute::kInt8);
+      for (size_t n = 0; n < 256 * 16; ++n) {
+        const auto scale = static_cast<uint8_t>(n / 16);
+        const float want = 127 * 2 * kE2m1Values[n % 16] *
+                           ((mxfp4 ? e8m0_to_float(scale) : e4m3_to_float(scale)) / 2);
+        const float got = all[static_cast<size_t>(tokens - 1) * 256 * 16 + n];
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+            << to_string(format) << " scale " << n / 16 << ", code " << n % 16 << ": " << got
+            << ", want " << want;
+      }
+    }
+  }
+}
+
+// The largest integers there can be, all of one sign: no sum saturates or wraps.
+TEST_P(MatmulTest, Int8SumsOfTheLargestNumbersAreExact) {
+  constexpr int64_t kIn = 2880;
+  for (const uint8_t code : {uint8_t{0x77}, uint8_t{0xff}}) {
+    const WeightCase weights(
+        {.format = WeightFormat::kMxfp4, .out = Extent(3), .in = Extent(kIn), .bias = false}, 1);
+    std::fill_n(weights.codes(), 3 * kIn / 2, code);
+    std::fill_n(weights.scales(), 3 * kIn / 32, uint8_t{127});
+    for (const float sign : {1.0f, -1.0f}) {
+      for (const int64_t tokens : {1, 6}) {
+        const std::vector<float> x(static_cast<size_t>(tokens * kIn), sign * 127);
+        for (const float got : multiply(kernels(), weights.view(), x, Compute::kInt8)) {
+          EXPECT_EQ(got, kE2m1Values[code & 15] * sign * 127 * kIn);
+        }
+      }
+    }
+  }
+}
+
+// A block of x with a NaN or an infinity makes NaN of what it meets, and only of that; blocks of zeros
+// and of the smallest subnormals are fine.
+TEST_P(MatmulTest, Int8BlocksThatAreNotNumbers) {
+  constexpr int64_t kIn = 96, kOut = 5;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  for (const WeightFormat format : {WeightFormat::kMxfp4, WeightFormat::kNvfp4}) {
+    const WeightCase weights({.format = format, .out = Extent(kOut), .in = Extent(kIn)}, 4);
+    std::vector<float> x = Random(5).normal(4 * kIn);
+    std::fill_n(x.begin() + 32, 32, 0.0f);
+    const std::vector<float> sound =
+        multiply(kernels(), weights.view(), {x.begin(), x.begin() + kIn}, Compute::kInt8);
+    std::copy_n(x.begin(), kIn, x.begin() + kIn);
+    std::fill_n(x.begin() + kIn + 32, 32, 100 * tiny);
+    x[static_cast<size_t>(2 * kIn + 40)] = std::numeric_limits<float>::quiet_NaN();
+    x[static_cast<size_t>(3 * kIn + 90)] = -infinity;
+    const std::vector<float> out = multiply(kernels(), weights.view(), x, Compute::kInt8);
+    for (size_t n = 0; n < kOut; ++n) {
+      EXPECT_EQ(out[n], sound[n]);
+      EXPECT_EQ(out[kOut + n], sound[n]);
+      EXPECT_TRUE(std::isnan(out[2 * kOut + n]));
+      EXPECT_TRUE(std::isnan(out[3 * kOut + n]));
     }
   }
 }
@@ -355,7 +466,7 @@ TEST_P(E4m3Bytes, All256ScalesOfNvfp4AreExact) {
         weights.scales()[n * 3 + b] = here ? static_cast<uint8_t>(n / 16) : uint8_t{0x38};
       }
     }
-    for (const Compute compute : kComputes) {
+    for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
       const std::vector<float> got = products(view, compute, place, 1 + place % 3);
       for (size_t n = 0; n < got.size(); ++n) {
         const float want = kE2m1Values[n % 16] * e4m3_to_float(static_cast<uint8_t>(n / 16));
@@ -374,7 +485,7 @@ TEST_P(E4m3Bytes, All256CodesOfFp8AreExact) {
     view.factors = {};
     std::fill_n(weights.codes(), 256 * 40, uint8_t{0});
     for (int64_t n = 0; n < 256; ++n) weights.codes()[n * 40 + place] = static_cast<uint8_t>(n);
-    for (const Compute compute : kComputes) {
+    for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
       const std::vector<float> got = products(view, compute, place, 1 + place % 3);
       for (size_t n = 0; n < got.size(); ++n) {
         const float want = e4m3_to_float(static_cast<uint8_t>(n));

@@ -91,7 +91,8 @@ void Gate::choose(const Room& room, int64_t first_token) const {
 void Gate::few_tokens(const WeightMatrix& router, MatrixView<const float> hidden) {
   const Room shared = room(0, hidden.rows());
   const PreparedInput x = prepare(router, hidden, shared);
-  const int64_t tile = round_up(kTileColumns, kernels_->column_granularity(router));
+  const int64_t tile =
+      round_up(kTileColumns, kernels_->column_granularity(router, Compute::kFloat32));
   const int64_t experts = config_.experts;
   team_->parallel_for((experts + tile - 1) / tile, [&](int64_t item, int member) {
     Room own = shared;

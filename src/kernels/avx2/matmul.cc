@@ -9,12 +9,13 @@
 
 namespace rota::avx2 {
 
-int64_t column_granularity(const WeightMatrix& weights) {
+int64_t column_granularity(const WeightMatrix& weights, Compute compute) {
+  if (compute == Compute::kInt8) return int8_columns();
   return weights.order == WeightOrder::kInOut ? 32 : 4;  // a cache line; the rows of a tile
 }
 
 Bytes matmul_scratch_bytes(Extent) {
-  return std::max(many_scratch_bytes(), in_out_scratch_bytes());
+  return std::max({many_scratch_bytes(), in_out_scratch_bytes(), int8_scratch_bytes()});
 }
 
 void matmul(const MatmulArgs& args) {
@@ -24,6 +25,7 @@ void matmul(const MatmulArgs& args) {
   ROTA_DCHECK(args.input.layout.kind == input_layout(weights, args.input.compute).kind,
               "the input was prepared for another weight format");
   if (args.input.tokens == 0) return;
+  if (args.input.compute == Compute::kInt8) return multiply_int8(args);
   if (weights.order == WeightOrder::kInOut) return multiply_in_out(args);
   if (weights.format == WeightFormat::kFloat32) return multiply_many_floats(args);
   const bool coded = weights.format != WeightFormat::kBf16;

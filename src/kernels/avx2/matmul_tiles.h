@@ -33,6 +33,14 @@ void multiply_many_floats(const MatmulArgs& args);
 // Any number of tokens, BF16 of order kInOut.
 void multiply_in_out(const MatmulArgs& args);
 
+// MXFP4 and NVFP4 of order kOutIn with Compute::kInt8, any number of tokens: matmul_int8.cc.
+InputLayout int8_input_layout(const WeightMatrix& weights);
+PreparedInput prepare_int8_input(MatrixView<const float> x, std::span<const int32_t> rows,
+                                 Extent in, InputLayout layout, std::byte* prepared);
+int64_t int8_columns();
+void multiply_int8(const MatmulArgs& args);
+
+Bytes int8_scratch_bytes();
 Bytes many_scratch_bytes();
 Bytes in_out_scratch_bytes();
 

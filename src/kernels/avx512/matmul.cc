@@ -1,5 +1,5 @@
 // The AVX-512 matmul in float32 FMA, for CPUs without the BF16 dot product and for
-// Compute::kFloat32.
+// Compute::kFloat32; kInt8 is in matmul_int8.cc.
 #include "kernels/matmul.h"
 
 #include <algorithm>
@@ -45,7 +45,8 @@ struct FloatTile : TileShape {
 
 }  // namespace
 
-InputLayout input_layout(const WeightMatrix& weights, Compute) {
+InputLayout input_layout(const WeightMatrix& weights, Compute compute) {
+  if (compute == Compute::kInt8) return int8_input_layout(weights);
   InputKind kind = kFloatsInOrder;
   const bool in_out = weights.order == WeightOrder::kInOut;
   if (is_e2m1(weights.format)) {
@@ -56,13 +57,14 @@ InputLayout input_layout(const WeightMatrix& weights, Compute) {
   return layout_of(kind, weights.in);
 }
 
-int64_t column_granularity(const WeightMatrix& weights) {
+int64_t column_granularity(const WeightMatrix& weights, Compute compute) {
+  if (compute == Compute::kInt8) return int8_columns();
   return weights.order == WeightOrder::kInOut ? 32 : 12;  // a cache line; the rows of either tile
 }
 
 Bytes matmul_scratch_bytes(Extent) {
-  return {std::max(
-      {kWordScratchBytes<FloatDot>, MatmulDriver<FloatTile>::kScratchBytes, kInOutScratchBytes})};
+  return {std::max({kWordScratchBytes<FloatDot>, MatmulDriver<FloatTile>::kScratchBytes,
+                    kInOutScratchBytes, int8_scratch()})};
 }
 
 void matmul(const MatmulArgs& args) {
@@ -71,6 +73,7 @@ void matmul(const MatmulArgs& args) {
               "matmul needs more scratch");
   ROTA_DCHECK(args.input.layout.kind == input_layout(weights, args.input.compute).kind,
               "the input was prepared for another weight format");
+  if (args.input.compute == Compute::kInt8) return matmul_int8(args);
   if (weights.order == WeightOrder::kInOut) return multiply_in_out<FloatColumns>(args);
   if (weights.format == WeightFormat::kFloat32) return MatmulDriver<FloatTile>(args).run();
   multiply_words<FloatDot>(args);

@@ -1,5 +1,5 @@
-// The AVX-512 matmul with the BF16 dot product, for Compute::kBf16; everything else goes to
-// matmul.cc. The instruction takes subnormals as zero, so of MXFP4 blocks with scale bytes 0 and 1
+// The AVX-512 matmul with the BF16 dot product, for Compute::kBf16; kInt8 uses the 8-bit dot product,
+// kFloat32 goes to matmul.cc. The instruction takes subnormals as zero, so of MXFP4 blocks with scale bytes 0 and 1
 // the smallest codes vanish here.
 #include "base/check.h"
 #include "kernels/avx512/avx512_kernels.h"
@@ -23,6 +23,9 @@ InputLayout input_layout_bf16(const WeightMatrix& weights, Compute compute) {
 
 void matmul_bf16(const MatmulArgs& args) {
   const WeightMatrix& weights = *args.weights;
+#ifndef ROTA_COMPILING_EMULATED_AVX512
+  if (args.input.compute == Compute::kInt8) return matmul_int8_vnni(args);
+#endif
   if (!uses_dot(weights, args.input.compute)) return matmul(args);
   ROTA_DCHECK(args.input.layout.kind == input_layout_bf16(weights, args.input.compute).kind,
               "the input was prepared for another weight format");

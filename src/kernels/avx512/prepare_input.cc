@@ -81,6 +81,7 @@ void prepare_row(const float* from, int64_t count, int64_t padded, int kind, Com
 
 PreparedInput prepare_input(MatrixView<const float> x, std::span<const int32_t> rows, Extent in,
                             InputLayout layout, Compute compute, std::byte* prepared) {
+  if (compute == Compute::kInt8) return prepare_int8_input(x, rows, in, layout, prepared);
   ROTA_DCHECK(x.width().logical() >= in.logical(), "the input is narrower than the weights");
   const int64_t tokens = rows.empty() ? x.rows() : static_cast<int64_t>(rows.size());
   const int64_t padded = round_up(in.padded(), kInputStep);

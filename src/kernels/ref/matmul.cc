@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/int8_input.h"
 #include "kernels/ref/ref_kernels.h"
 #include "quant/fp8.h"
 #include "quant/mxfp4.h"
@@ -89,15 +90,62 @@ float dot(const float* a, const float* b, int64_t count) {
   return lane[0];
 }
 
+// The piece's elements [kElements] of K, in the order of int8_input.h, times twice their weights.
+template <class Code>
+int32_t int8_sum(const uint8_t* codes, const std::byte* q) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < Int8Pieces<Code>::kElements; ++i) {
+    const int64_t element = i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
+    const uint8_t code = codes[element / 2] >> (element % 2 * 4) & 15;
+    sum += static_cast<int32_t>(2 * kE2m1Values[code]) * static_cast<int8_t>(q[i]);
+  }
+  return sum;
+}
+
+// One float product and sum a scale, in the order of K.
+template <class Code>
+float int8_dot(const WeightMatrix& weights, int64_t n, const std::byte* x) {
+  using Pieces = Int8Pieces<Code>;
+  const auto* codes = reinterpret_cast<const uint8_t*>(row_of(weights, n));
+  const uint8_t* scales = weights.scales + n * weights.scale_stride.count;
+  float sum = 0;
+  for (int64_t k = 0; k < weights.in.logical(); k += Pieces::kElements) {
+    Int8Head head;
+    std::memcpy(&head, x, sizeof head);
+    const float scale = Pieces::kCount == 1 ? e8m0_to_float(*scales) : e4m3_to_float(*scales);
+    const auto products = static_cast<float>(int8_sum<Code>(codes, x + sizeof head));
+    sum += products * (scale * head.half_scale);
+    x += Pieces::kBytes;
+    codes += Pieces::kElements / 2;
+    ++scales;
+  }
+  return sum;
+}
+
+void multiply_int8(const MatmulArgs& args) {
+  const WeightMatrix& weights = *args.weights;
+  const bool mxfp4 = weights.format == WeightFormat::kMxfp4;
+  for (int64_t n = args.first_column; n < args.end_column; ++n) {
+    for (int64_t t = 0; t < args.input.tokens; ++t) {
+      const std::byte* x = args.input.data + t * args.input.layout.token_stride.count;
+      const float sum =
+          mxfp4 ? int8_dot<Mxfp4Code>(weights, n, x) : int8_dot<Nvfp4Code>(weights, n, x);
+      args.out[t * args.out_stride + n] = weights.finish(n, sum);
+    }
+  }
+}
+
 }  // namespace
 
-InputLayout input_layout(const WeightMatrix& weights, Compute) {
+InputLayout input_layout(const WeightMatrix& weights, Compute compute) {
+  if (compute == Compute::kInt8) return int8_layout(weights);
   const int64_t bytes = weights.in.padded() * static_cast<int64_t>(sizeof(float));
   return {.kind = 0, .token_stride = {round_up(bytes, kCacheLine)}};
 }
 
 PreparedInput prepare_input(MatrixView<const float> x, std::span<const int32_t> rows, Extent in,
                             InputLayout layout, Compute compute, std::byte* prepared) {
+  if (compute == Compute::kInt8) return prepare_int8(x, rows, in, layout, prepared);
   ROTA_DCHECK(x.width().logical() >= in.logical(), "the input is narrower than the weights");
   const int64_t tokens = rows.empty() ? x.rows() : static_cast<int64_t>(rows.size());
   for (int64_t t = 0; t < tokens; ++t) {
@@ -111,7 +159,7 @@ PreparedInput prepare_input(MatrixView<const float> x, std::span<const int32_t> 
   return {.data = prepared, .layout = layout, .compute = compute, .tokens = tokens};
 }
 
-int64_t column_granularity(const WeightMatrix&) { return 1; }
+int64_t column_granularity(const WeightMatrix&, Compute) { return 1; }
 
 Bytes matmul_scratch_bytes(Extent max_in) {
   const int64_t bytes = round_up(max_in.padded(), kMxfp4BlockElements) * 4;
@@ -122,6 +170,7 @@ void matmul(const MatmulArgs& args) {
   const WeightMatrix& weights = *args.weights;
   ROTA_DCHECK(static_cast<int64_t>(args.scratch.size()) >= matmul_scratch_bytes(weights.in).count,
               "matmul needs more scratch");
+  if (args.input.compute == Compute::kInt8) return multiply_int8(args);
   auto* row = reinterpret_cast<float*>(args.scratch.data());
   for (int64_t n = args.first_column; n < args.end_column; ++n) {
     decode_row(weights, n, row);

@@ -10,7 +10,7 @@ namespace rota::ref {
 InputLayout input_layout(const WeightMatrix& weights, Compute compute);
 PreparedInput prepare_input(MatrixView<const float> x, std::span<const int32_t> rows, Extent in,
                             InputLayout layout, Compute compute, std::byte* prepared);
-int64_t column_granularity(const WeightMatrix& weights);
+int64_t column_granularity(const WeightMatrix& weights, Compute compute);
 Bytes matmul_scratch_bytes(Extent max_in);
 void matmul(const MatmulArgs& args);
 

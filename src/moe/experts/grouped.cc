@@ -70,8 +70,8 @@ Layout::Layout(const ExpertsSizing& sizing, const KernelTable& kernels) {
   half = intermediate.padded();
   half_stride = to_lines(half * kFloat) / kFloat;
   out_stride = to_lines(plan.experts_out.padded() * kFloat) / kFloat;
-  tile = round_up(kTileColumns, kernels.column_granularity(gate_up));
-  down_tile = round_up(kTileColumns, kernels.column_granularity(down));
+  tile = round_up(kTileColumns, kernels.column_granularity(gate_up, sizing.compute));
+  down_tile = round_up(kTileColumns, kernels.column_granularity(down, sizing.compute));
   max_rows = std::max(sizing.tokens * config.router.top_k, sizing.places);
   member_scratch = to_lines(std::max(kernels.matmul_scratch_bytes(plan.experts_in).count,
                                      kernels.matmul_scratch_bytes(intermediate).count));
