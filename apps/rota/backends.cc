@@ -25,12 +25,14 @@ Status list_backends() {
                 : one == isa ? "yes, in use"
                              : "yes");
   }
-  std::printf("\nExperts backends, best first (--moe-backend asks for one)\n");
+  std::printf("\nExperts backends, fastest first (--moe-backend asks for one)\n");
   const BackendContext context{.cpu = cpu, .isa = isa, .compute = Compute::kBf16};
   for (const ExpertsBackend* backend : experts_backends()) {
     const auto refusal = backend->refuse_machine(context);
-    std::printf("  %-16s %s\n", std::string(backend->name()).c_str(),
-                refusal ? refusal->c_str() : "yes");
+    const std::string answer = refusal.value_or("yes");
+    const std::string note = refusal ? "" : backend->only_by_name().value_or("");
+    std::printf("  %-16s %s%s%s\n", std::string(backend->name()).c_str(), answer.c_str(),
+                note.empty() ? "" : ", ", note.c_str());
   }
   std::printf("\nPrepare/finalize\n  %-16s yes\n",
               std::string(to_string(Transport::kNoDpEp)).c_str());

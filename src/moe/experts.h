@@ -42,7 +42,7 @@ struct ExpertsSizing {
   const MoeConfig* config = nullptr;
   const WidthPlan* plan = nullptr;
   const KernelTable* kernels = nullptr;
-  Compute compute = Compute::kBf16;
+  Compute compute = Compute::kBf16;  // ExpertsBackend::compute()
   int64_t local_experts = 0;
   int64_t tokens = 0;  // of one run() at most
   int64_t places = 0;  // batched: local experts * places of each; 0: the format is not used
@@ -92,6 +92,12 @@ class ExpertsBackend {
   // Why it cannot serve this layer here, or nothing.
   virtual std::optional<std::string> refuse(const MoeConfig& config,
                                             const BackendContext& context) const = 0;
+
+  // Never chosen by `auto`: why, or nothing.
+  virtual std::optional<std::string> only_by_name() const { return std::nullopt; }
+
+  // What it rounds the experts' inputs to, where --dtype says `wanted`.
+  virtual Compute compute(Compute wanted) const { return wanted; }
 
   // The smallest legal alignment.
   virtual ExpertsAlignment alignment(const MoeConfig& config) const = 0;

@@ -27,7 +27,7 @@ MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam
   sizing_ = {.config = &plan.config,
              .plan = &plan.widths,
              .kernels = &kernels,
-             .compute = plan.context.compute,
+             .compute = plan.choice.backend->compute(plan.context.compute),
              .local_experts = plan.config.router.experts,
              .tokens = 1,
              .threads = team.size()};

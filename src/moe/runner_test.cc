@@ -291,6 +291,35 @@ TEST_P(RunnerWide, APaddedLatentWidthLeavesNoTrace) {
   }
 }
 
+// Inputs of routed experts alone are rounded to 8 bits, whatever --dtype is; widths that nothing
+// divides are padded without a trace.
+TEST_P(RunnerWide, EightBitExpertsAreCloseTheSameForAnyBatchAndPadding) {
+  if (GetParam()->isa == Isa::kRef) return;  // which they refuse
+  for (const auto& [name, backend] : {std::pair{"gptoss-mxfp4-h160", "cpu_mxfp4_int8"},
+                                      std::pair{"nemotron-nvfp4-h112", "cpu_nvfp4_int8"}}) {
+    const MoeModel model = testing::golden_model(name);
+    const int64_t hidden = model.config.hidden;
+    const std::vector<float> x = random_rows(20, hidden, 11);
+    MoeCaseOptions options{.kernels = GetParam(), .compute = Compute::kFloat32};
+    const std::vector<float> exact = MoeCase(model, 0, options).run(x);
+    options.moe.backend = backend;
+    MoeCase int8(model, 0, options);
+    const std::vector<float> found = int8.run(x);
+    const double error = testing::relative_rms(found, exact);
+    EXPECT_LT(error, 2e-2) << name;
+    EXPECT_GT(error, 1e-4) << name << ": inputs were not rounded";
+    for (int64_t row = 0; row < 20; ++row) {
+      const auto first = row * hidden;
+      EXPECT_TRUE(same_bits(int8.run({x.begin() + first, x.begin() + first + hidden}),
+                            {found.begin() + first, found.begin() + first + hidden}))
+          << name << ", row " << row;
+    }
+    options.moe.hidden_alignment = 256;
+    options.moe.intermediate_alignment = 128;
+    EXPECT_TRUE(same_bits(MoeCase(model, 0, options).run(x), found)) << name;
+  }
+}
+
 // The mixture of two expert-parallel ranks, each with half of the experts, is the whole one.
 TEST(RunnerRanks, ExpertsElsewhereAddNothingHere) {
   const MoeModel model = testing::golden_model("gptoss-mxfp4-h160");

@@ -49,9 +49,13 @@ std::string BackendChoice::describe() const {
 }
 
 std::span<const ExpertsBackend* const> experts_backends() {
-  static const std::array<const ExpertsBackend*, 5> list = {
-      &cpu_mxfp4_bf16_backend(), &cpu_nvfp4_bf16_backend(), &cpu_fp8_bf16_backend(),
-      &cpu_bf16_backend(), &ref_backend()};
+  static const std::array<const ExpertsBackend*, 7> list = {&cpu_mxfp4_int8_backend(),
+                                                            &cpu_mxfp4_bf16_backend(),
+                                                            &cpu_nvfp4_int8_backend(),
+                                                            &cpu_nvfp4_bf16_backend(),
+                                                            &cpu_fp8_bf16_backend(),
+                                                            &cpu_bf16_backend(),
+                                                            &ref_backend()};
   return list;
 }
 
@@ -60,7 +64,8 @@ Result<BackendChoice> select_backend(const MoeConfig& config, const BackendConte
   if (!wanted.empty() && wanted != "auto") return by_name(config, context, wanted);
   BackendChoice choice;
   for (const ExpertsBackend* backend : experts_backends()) {
-    const auto reason = backend->refuse(config, context);
+    auto reason = backend->refuse(config, context);
+    if (!reason) reason = backend->only_by_name();
     if (!reason) {
       choice.backend = backend;
       return choice;

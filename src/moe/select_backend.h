@@ -1,5 +1,5 @@
 // The ordered list of experts backends, and the choice: the first that does not refuse, with all
-// refusals before it (R9). A backend that is asked for by name and refuses is an error.
+// refusals before it (R9); those in 8 bits are chosen by name only. A backend that is asked for by name and refuses is an error.
 //
 //   ROTA_ASSIGN_OR_RETURN(BackendChoice choice, select_backend(config, context, options.backend));
 //   log::info("{}", choice.describe());
@@ -29,7 +29,7 @@ struct BackendChoice {
   std::string describe() const;
 };
 
-// Best first; the last one, ref, runs everywhere.
+// Fastest first; the last one, ref, runs everywhere.
 std::span<const ExpertsBackend* const> experts_backends();
 
 // `wanted`: empty or "auto", or a name of the list.

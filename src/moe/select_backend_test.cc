@@ -76,6 +76,33 @@ TEST(SelectBackend, ANamedBackendThatServesIsTaken) {
   EXPECT_EQ(choice->describe(), "ref (--moe-backend)");
 }
 
+// Less exact than what --dtype promises: never by `auto`, however fast.
+TEST(SelectBackend, EightBitBackendsAreChosenByNameOnly) {
+  for (const auto& [name, format] : {std::pair{"cpu_mxfp4_int8", WeightFormat::kMxfp4},
+                                     std::pair{"cpu_nvfp4_int8", WeightFormat::kNvfp4}}) {
+    const MoeConfig moe = gpt_oss(format);
+    for (const char* wanted : {"", "auto"}) {
+      const auto choice = select_backend(moe, context(Isa::kAvx512), wanted);
+      ASSERT_TRUE(choice.ok());
+      EXPECT_EQ(choice->backend->compute(Compute::kBf16), Compute::kBf16);
+      EXPECT_THAT(choice->describe(),
+                  HasSubstr(std::string(name) + " refused: chosen only by name: it rounds "
+                                                "activations to 8 bits"));
+    }
+    const auto named = select_backend(moe, context(Isa::kAvx2), name);
+    ASSERT_TRUE(named.ok());
+    EXPECT_EQ(named->backend->name(), name);
+    for (const Compute dtype : {Compute::kFloat32, Compute::kBf16}) {
+      EXPECT_EQ(named->backend->compute(dtype), Compute::kInt8);
+    }
+    EXPECT_THAT(select_backend(moe, context(Isa::kRef), name).status().message(),
+                HasSubstr("needs AVX2 or AVX-512"));
+    EXPECT_THAT(
+        select_backend(gpt_oss(WeightFormat::kFp8), context(Isa::kAvx2), name).status().message(),
+        HasSubstr("these are FP8"));
+  }
+}
+
 TEST(SelectBackend, AnUnknownNameListsTheKnownOnes) {
   const auto choice = select_backend(gpt_oss(WeightFormat::kMxfp4), context(Isa::kAvx2), "marlin");
   ASSERT_FALSE(choice.ok());

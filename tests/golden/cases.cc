@@ -54,6 +54,20 @@ std::vector<Case> pack_cases(Compute compute) {
   return cases;
 }
 
+std::vector<Case> int8_cases() {
+  std::vector<Case> cases;
+  for (const Compute compute : {Compute::kFloat32, Compute::kBf16}) {
+    for (Case c : pack_cases(compute)) {
+      for (const std::string& backend : serving_backends(c)) {
+        if (!backend.ends_with("_int8")) continue;
+        c.moe = {.backend = backend};
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
 std::vector<Case> sampled(std::vector<Case> cases, size_t sample) {
   if (full_grid() || cases.size() <= sample) return cases;
   std::shuffle(cases.begin(), cases.end(), std::mt19937(20240611));

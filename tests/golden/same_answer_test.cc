@@ -118,6 +118,9 @@ TEST_P(SameAnswer, WithThePagesBehindAWindowGone) {
 
 INSTANTIATE_TEST_SUITE_P(Packs, SameAnswer, ::testing::ValuesIn(both_precisions()), case_name);
 
+INSTANTIATE_TEST_SUITE_P(Int8, SameAnswer, ::testing::ValuesIn(sampled(int8_cases(), 6)),
+                         case_name);
+
 class Padding : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Padding, LeavesNoTraceInAnyBit) {

@@ -8,7 +8,9 @@
 namespace rota {
 
 const ExpertsBackend& cpu_mxfp4_bf16_backend();
+const ExpertsBackend& cpu_mxfp4_int8_backend();
 const ExpertsBackend& cpu_nvfp4_bf16_backend();
+const ExpertsBackend& cpu_nvfp4_int8_backend();
 const ExpertsBackend& cpu_fp8_bf16_backend();
 const ExpertsBackend& cpu_bf16_backend();
 const ExpertsBackend& ref_backend();
