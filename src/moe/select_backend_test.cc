@@ -152,9 +152,10 @@ TEST(PlanMoe, NamesBackendWidthsAndBytes) {
   const auto plan = plan_moe(gpt_oss(WeightFormat::kMxfp4),
                              {.backend = "", .hidden_alignment = 256}, context(Isa::kAvx2));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_EQ(describe(*plan),
-            "experts cpu_mxfp4_bf16, prepare/finalize no_dp_ep, hidden 2880 -> 3072, intermediate "
-            "2880");
+  EXPECT_EQ(
+      describe(*plan),
+      "experts cpu_mxfp4_bf16 (cpu_mxfp4_int8 refused: chosen only by name: it rounds activations "
+      "to 8 bits), prepare/finalize no_dp_ep, hidden 2880 -> 3072, intermediate 2880");
   EXPECT_EQ(plan->layer_bytes.mapped.count, 0);
   EXPECT_GT(plan->layer_bytes.copied.count, 0);
 }

@@ -18,9 +18,9 @@ struct Loss {
   double kl_mean;
 };
 constexpr Loss kLosses[] = {
-    {"gptoss-mxfp4-h160", "cpu_mxfp4_bf16", "cpu_mxfp4_int8", 0.9, 1e-2},
-    {"gptoss-mxfp4-h288", "cpu_mxfp4_bf16", "cpu_mxfp4_int8", 0.9, 1e-2},
-    {"nemotron-nvfp4-h112", "cpu_nvfp4_bf16", "cpu_nvfp4_int8", 0.9, 1e-2},
+    {"gptoss-mxfp4-h160", "cpu_mxfp4_bf16", "cpu_mxfp4_int8", 0.92, 7e-3},
+    {"gptoss-mxfp4-h288", "cpu_mxfp4_bf16", "cpu_mxfp4_int8", 0.96, 2.5e-3},
+    {"nemotron-nvfp4-h112", "cpu_nvfp4_bf16", "cpu_nvfp4_int8", 0.955, 1.1e-2},
 };
 
 class Int8Goldens : public ::testing::TestWithParam<const KernelTable*> {};
@@ -47,8 +47,6 @@ TEST_P(Int8Goldens, LoseAsMuchAgainstBf16AsIsDocumented) {
     EXPECT_GE(noise.top1_agreement(), loss.top1_agreement) << loss.pack;
     EXPECT_LE(noise.kl_mean(), loss.kl_mean) << loss.pack;
     EXPECT_GT(noise.kl_mean(), 0) << loss.pack << ": inputs were not rounded at all";
-    std::printf("%s %s: top-1 agreement %.4f, mean KL %.3e, flips %.4f\n", GetParam()->name,
-                loss.pack, noise.top1_agreement(), noise.kl_mean(), noise.router_flip_rate());
   }
 }
 
