@@ -27,7 +27,16 @@ struct Int8LanesBase {
   static Floats zero() { return _mm512_setzero_ps(); }
   static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-  static Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+  static Floats to_floats(Ints x) {
+#ifdef ROTA_COMPILING_EMULATED_AVX512
+    const __m256 low = _mm256_cvtepi32_ps(_mm512_castsi512_si256(x));
+    const __m256 high = _mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(x, 1));
+    const Ints both = _mm512_castsi256_si512(_mm256_castps_si256(low));
+    return _mm512_castsi512_ps(_mm512_inserti64x4(both, _mm256_castps_si256(high), 1));
+#else
+    return _mm512_cvtepi32_ps(x);
+#endif
+  }
   static void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
 
   // Vector i holds rows i, 4 + i, 8 + i, 12 + i; then 4 x 4 dwords are transposed in each lane.
@@ -89,12 +98,19 @@ struct Int8LanesBase {
 };
 
 struct Int8Lanes : Int8LanesBase {
+  static Ints add_pairs(Partial partial) {
+#ifdef ROTA_COMPILING_EMULATED_AVX512
+    return simde_mm512_madd_epi16(partial, _mm512_set1_epi16(1));  // its plain name is another's
+#else
+    return _mm512_madd_epi16(partial, _mm512_set1_epi16(1));
+#endif
+  }
   static Partial begin(Ints) { return _mm512_setzero_si512(); }
   static Partial step(Partial partial, Ints weights, Ints inputs) {
     return _mm512_add_epi16(partial, _mm512_maddubs_epi16(weights, inputs));
   }
   static Ints end(Ints total, Partial partial) {
-    return _mm512_add_epi32(total, _mm512_madd_epi16(partial, _mm512_set1_epi16(1)));
+    return _mm512_add_epi32(total, add_pairs(partial));
   }
 };
 
