@@ -1,5 +1,6 @@
 // For tests: the ranks of a model in one process, one after the other. Each reduction adds the
-// rank's share to those of the ranks before it, so the last rank ends up with the sums.
+// rank's share to those of the ranks before it, so the last rank ends up with the sums. In a second
+// round of turns every rank gets them.
 //
 //   RanksInTurn ranks(4);
 //   for (int rank = 0; rank < 4; ++rank) {
@@ -25,14 +26,15 @@ class RanksInTurn final : public Communicator {
   int rank() const override { return rank_; }
 
   void begin(int rank) {
-    ROTA_CHECK(rank == rank_ + 1 && rank < ranks_, "ranks take their turns in order");
+    summed_ = summed_ || (rank == 0 && rank_ == ranks_ - 1);
+    ROTA_CHECK(rank == (rank_ + 1) % ranks_, "ranks take their turns in order");
     rank_ = rank;
     calls_ = 0;
   }
 
  private:
   Status sum_over_ranks(MatrixView<float> rows) override {
-    if (rank_ == 0) sums_.emplace_back();
+    if (rank_ == 0 && !summed_) sums_.emplace_back();
     ROTA_CHECK(calls_ < sums_.size(), "every rank reduces as often as the first");
     std::vector<float>& sum = sums_[calls_++];
     const auto width = static_cast<size_t>(rows.width().logical());
@@ -40,7 +42,7 @@ class RanksInTurn final : public Communicator {
     for (int64_t r = 0; r < rows.rows(); ++r) {
       const std::span<float> row = rows.row(r);
       const std::span<float> total = std::span(sum).subspan(static_cast<size_t>(r) * width, width);
-      for (size_t i = 0; i < width; ++i) total[i] += row[i];
+      for (size_t i = 0; i < width && !summed_; ++i) total[i] += row[i];
       std::copy(total.begin(), total.end(), row.begin());
     }
     return {};
@@ -48,6 +50,7 @@ class RanksInTurn final : public Communicator {
 
   int ranks_;
   int rank_ = -1;
+  bool summed_ = false;                   // the second round
   size_t calls_ = 0;                      // reductions of this rank's turn
   std::vector<std::vector<float>> sums_;  // of each reduction, so far
 };
