@@ -66,6 +66,25 @@ MUTATIONS = [
     Mutation("-1 (not here) as an index", "src/moe/experts.h",
              "if (index == kNotHere) return std::nullopt;", "",
              "moe_test", SWEEP),
+    Mutation("shared experts reduced with the routed sum", "src/moe/runner.cc",
+             "add_shared(layer, hidden, out, trace);",
+             "add_shared(layer, hidden, out, trace);"
+             " ROTA_RETURN_IF_ERROR(communicator_->reduce(Partial<float>(out)).status());",
+             "moe_test", "Kinds/Sweep.TheRanksAddUpToTheUnpaddedLayer/relu2_fp8_shared"),
+    Mutation("truncation after the shared experts are added", "src/moe/width_plan.cc",
+             """  list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
+  list.add_if("reduce", reduce);
+  list.add_if("latent_out", latent_out);
+  list.add_if("shared_in", shared_in);
+  list.add_if("shared_add", shared_add);
+""",
+             """  list.add_if("reduce", reduce);
+  list.add_if("latent_out", latent_out);
+  list.add_if("shared_in", shared_in);
+  list.add_if("shared_add", shared_add);
+  list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
+""",
+             "moe_test", "WidthPlan.TheCutComesFirst*"),
 ]
 
 
@@ -138,7 +157,8 @@ def try_mutation(mutation):
 
 
 def code(text):
-    return f"`{text}`" if text else "(removed)"
+    """On one line of a table."""
+    return f"`{' '.join(text.split())}`" if text else "(removed)"
 
 
 def report(results):
