@@ -70,7 +70,7 @@ void EngineFlags::add_to(CLI::App& app) {
   flag(app, "--weights", weights, "mapped, or locked: in memory whatever the page cache does")
       ->group(model);
   toggle(app, "verify-weights", o.verify_weights,
-         "check all block scales before the model is ready")
+         "check all block scales and FP8 codes before the model is ready")
       ->group(model);
 
   const std::string machine = "Machine";

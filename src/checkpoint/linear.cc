@@ -1,5 +1,6 @@
 #include "checkpoint/linear.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "quant/nvfp4.h"
@@ -57,9 +58,21 @@ BlockScales block_scales(const LinearSource& source, const float* data) {
           .columns = format.block_in == 0 ? source.in : format.block_in};
 }
 
+// A factor scales a block, a row or the whole matrix: one that is no number spoils all of that.
+Status check_factors(const TensorInfo& tensor, std::span<const float> factors) {
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (std::isfinite(factors[i]) && !std::signbit(factors[i])) continue;
+    return error(StatusCode::kDataLoss,
+                 "{}: tensor {}: factor {} is {}, expected a finite number that is not negative; "
+                 "the file is damaged, get it again",
+                 tensor.file, tensor.name, i, factors[i]);
+  }
+  return {};
+}
+
 }  // namespace
 
-const float* FactorStore::add(const TensorInfo& tensor) {
+std::span<const float> FactorStore::add(const TensorInfo& tensor) {
   const auto count = static_cast<size_t>(tensor.byte_size / size_of(tensor.dtype).count);
   std::vector<float>& floats = values_.emplace_back(count);
   bytes_ = bytes_ + Bytes{static_cast<int64_t>(count * sizeof(float))};
@@ -69,7 +82,7 @@ const float* FactorStore::add(const TensorInfo& tensor) {
     const auto values = tensor.as<Bf16>();
     for (size_t i = 0; i < count; ++i) floats[i] = to_float(values[i]);
   }
-  return floats.data();
+  return floats;
 }
 
 std::vector<TensorSpec> linear_specs(const LinearSource& source) {
@@ -111,7 +124,9 @@ Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSourc
   }
   if (code != LinearCode::kPlain) {
     ROTA_ASSIGN_OR_RETURN(const TensorInfo factor, checkpoint.require(specs.back()));
-    matrix.factors = block_scales(source, factors.add(factor));
+    const std::span<const float> values = factors.add(factor);
+    ROTA_RETURN_IF_ERROR(check_factors(factor, values));
+    matrix.factors = block_scales(source, values.data());
   }
   return matrix;
 }

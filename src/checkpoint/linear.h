@@ -4,7 +4,8 @@
 //   ROTA_ASSIGN_OR_RETURN(WeightMatrix q, load_linear(checkpoint, {.module = p + ".q_proj", .format =
 //       config.quant.format_of(p + ".q_proj"), .out = heads * dim, .in = hidden}, factors));
 // Codes and block scales are views into the checkpoint; the float32 factors above them, few numbers in
-// BF16 or float32, are copied into `factors`, which must outlive the matrix.
+// BF16 or float32, are copied into `factors`, which must outlive the matrix; one that is not finite, or
+// negative, is kDataLoss. Codes and block scales are not looked at here: that would read them all.
 //
 // Tensors of MODULE, [out, in]:
 //   plain   .weight BF16 [out, in]
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,7 @@ namespace rota {
 class FactorStore {
  public:
   // `tensor` is BF16 or float32.
-  const float* add(const TensorInfo& tensor);
+  std::span<const float> add(const TensorInfo& tensor);
   Bytes bytes() const { return bytes_; }
 
  private:

@@ -1,23 +1,68 @@
 #include "checkpoint/scan_scales.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include "quant/mxfp4.h"
 
 namespace rota {
 
-std::optional<int64_t> find_scale_above(std::span<const uint8_t> scales, uint8_t largest) {
+namespace {
+
+std::string_view fault_of(DType dtype, uint8_t value) {
+  const bool too_large = dtype == DType::kU8 && value != kE8m0Nan;
+  return too_large ? "larger than BF16 can hold" : "not a number";
+}
+
+}  // namespace
+
+std::optional<int64_t> find_byte_above(std::span<const uint8_t> bytes, ByteLimit limit) {
   // The maximum of a chunk is one vector instruction for 32 bytes; only a chunk that holds a bad
   // byte is looked at byte by byte.
   constexpr size_t kChunk = 4096;
-  for (size_t begin = 0; begin < scales.size(); begin += kChunk) {
-    const auto chunk = scales.subspan(begin, std::min(kChunk, scales.size() - begin));
+  const auto [largest, mask] = limit;
+  for (size_t begin = 0; begin < bytes.size(); begin += kChunk) {
+    const auto chunk = bytes.subspan(begin, std::min(kChunk, bytes.size() - begin));
     uint8_t most = 0;
-    for (const uint8_t scale : chunk) most = std::max(most, scale);
+    for (const uint8_t byte : chunk) most = std::max(most, static_cast<uint8_t>(byte & mask));
     if (most <= largest) continue;
     const auto at = std::find_if(chunk.begin(), chunk.end(),
-                                 [largest](uint8_t scale) { return scale > largest; });
+                                 [&](uint8_t byte) { return (byte & mask) > largest; });
     return static_cast<int64_t>(begin) + (at - chunk.begin());
   }
   return std::nullopt;
+}
+
+std::optional<BadByte> scan_bytes(const TensorInfo& tensor, const ByteRegion& region,
+                                  ByteLimit limit) {
+  const int64_t width = tensor.shape.back();
+  ROTA_CHECK(tensor.shape.size() == 2 && size_of(tensor.dtype).count == 1, "bytes [N, K]");
+  ROTA_CHECK(region.first_row + region.rows <= tensor.shape[0] &&
+                 region.first_column + region.columns <= width &&
+                 static_cast<int64_t>(tensor.bytes.size()) == tensor.byte_size,
+             "a region of weights that were read");
+  const auto bytes = tensor.as<uint8_t>();
+  // Whole rows lie one behind the other.
+  const bool whole = region.columns == width;
+  const int64_t lines = whole ? 1 : region.rows;
+  const int64_t length = whole ? region.rows * width : region.columns;
+  for (int64_t line = 0; line < lines; ++line) {
+    const int64_t begin = (region.first_row + line) * width + region.first_column;
+    const auto at = find_byte_above(
+        bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)), limit);
+    if (!at) continue;
+    const int64_t index = begin + *at;
+    return BadByte{index / width, index % width, bytes[static_cast<size_t>(index)]};
+  }
+  return std::nullopt;
+}
+
+Status BadByte::status(const TensorInfo& tensor) const {
+  return error(
+      StatusCode::kDataLoss,
+      "{}: tensor {}: row {}, column {} has the byte {:#04x} ({}); the file is damaged, get "
+      "it again",
+      tensor.file, tensor.name, row, column, value, fault_of(tensor.dtype, value));
 }
 
 std::optional<BadScale> scan_mxfp4_scales(const TensorInfo& scales, uint8_t largest,
@@ -30,7 +75,7 @@ std::optional<BadScale> scan_mxfp4_scales(const TensorInfo& scales, uint8_t larg
              "an expert of weights that were read");
   const auto bytes =
       scales.as<uint8_t>().subspan(static_cast<size_t>(expert * one), static_cast<size_t>(one));
-  const auto at = find_scale_above(bytes, largest);
+  const auto at = find_byte_above(bytes, {.largest = largest});
   if (!at) return std::nullopt;
   return BadScale{expert, *at / blocks, *at % blocks, bytes[static_cast<size_t>(*at)]};
 }
@@ -46,8 +91,7 @@ Status BadScale::status(const TensorInfo& scales) const {
   return error(StatusCode::kDataLoss,
                "{}: tensor {}: expert {}, row {}, block {} has the scale byte {} ({}); the file is "
                "damaged, get it again",
-               scales.file, scales.name, expert, row, block, value,
-               value == 255 ? "not a number" : "larger than BF16 can hold");
+               scales.file, scales.name, expert, row, block, value, fault_of(scales.dtype, value));
 }
 
 }  // namespace rota

@@ -1,5 +1,6 @@
 #include "checkpoint/scan_scales.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,11 +71,65 @@ TEST(ScanScales, OneExpertAtATime) {
 TEST(ScanScales, EveryPositionOfShortSpansIsSeen) {
   for (size_t size = 1; size <= 300; ++size) {
     std::vector<uint8_t> values(size, 254);
-    EXPECT_FALSE(find_scale_above(values, 254).has_value());
+    EXPECT_FALSE(find_byte_above(values, {.largest = 254}).has_value());
     for (const size_t at : {size_t{0}, size / 2, size - 1}) {
       values[at] = 255;
-      EXPECT_EQ(find_scale_above(values, 254), static_cast<int64_t>(at));
+      EXPECT_EQ(find_byte_above(values, {.largest = 254}), static_cast<int64_t>(at));
       values[at] = 254;
+    }
+  }
+}
+
+// E4M3 [6, 100], all but the NaN among them.
+struct Codes {
+  Codes() {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<uint8_t>(i);
+      if ((values[i] & 0x7f) == 0x7f) values[i] = 0xfe;
+    }
+  }
+  std::vector<uint8_t> values = std::vector<uint8_t>(600);
+  TensorInfo info{.name = "down.weight",
+                  .dtype = DType::kF8E4M3,
+                  .shape = {6, 100},
+                  .file = "shard.safetensors",
+                  .byte_size = 600,
+                  .file_offset = 0,
+                  .bytes = std::as_bytes(std::span(values))};
+};
+
+TEST(ScanBytes, EveryE4m3NumberPasses) {
+  const Codes codes;
+  EXPECT_FALSE(scan_bytes(codes.info, {.rows = 6, .columns = 100}, kE4m3Limit).has_value());
+}
+
+TEST(ScanBytes, NanOfEitherSignIsFoundAndNamed) {
+  for (const uint8_t value : {uint8_t{0x7f}, uint8_t{0xff}}) {
+    Codes codes;
+    codes.values[5 * 100 + 99] = value;
+    const auto bad = scan_bytes(codes.info, {.rows = 6, .columns = 100}, kE4m3Limit);
+    ASSERT_TRUE(bad.has_value());
+    const Status status = bad->status(codes.info);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(),
+                HasSubstr(fmt::format("shard.safetensors: tensor down.weight: row 5, column 99 has "
+                                      "the byte {:#04x} (not a number)",
+                                      value)));
+  }
+}
+
+TEST(ScanBytes, ARegionIsAllThatIsLookedAt) {
+  const ByteRegion region{.first_row = 2, .rows = 3, .first_column = 40, .columns = 20};
+  for (int64_t row = 0; row < 6; ++row) {
+    for (const int64_t column : {0, 39, 40, 59, 60, 99}) {
+      Codes codes;
+      codes.values[static_cast<size_t>(row * 100 + column)] = 0x7f;
+      const auto bad = scan_bytes(codes.info, region, kE4m3Limit);
+      const bool inside = row >= 2 && row < 5 && column >= 40 && column < 60;
+      ASSERT_EQ(bad.has_value(), inside) << row << ", " << column;
+      if (!bad) continue;
+      EXPECT_EQ(bad->row, row);
+      EXPECT_EQ(bad->column, column);
     }
   }
 }

@@ -174,7 +174,7 @@ Status Decoder::allocate_workspace() {
 void Decoder::scan_scales() {
   std::vector<const MoeLayer*> unseen;
   for (const MoeLayer* layer : moe_layers()) {
-    if (layer->has_scales() && !options_.verify_weights) unseen.push_back(layer);
+    if (layer->has_checks() && !options_.verify_weights) unseen.push_back(layer);
   }
   if (!unseen.empty()) scan_.emplace(std::move(unseen));
 }

@@ -1,4 +1,4 @@
-// Looks at the block scales of every expert while the model already serves, on a thread that runs
+// Looks at the block scales and FP8 codes of every expert while the model already serves, on a thread that runs
 // only where nothing else wants the core: damage is in the log before a request meets it. (An
 // expert's first use does not wait for this: MoeLayer::verify().)
 //

@@ -146,6 +146,44 @@ WeightMatrix stacked_view(const StackedTensors& tensors, const MoeConfig& config
   return view;
 }
 
+// Which tensor of an expert's own holds bytes that may be no numbers, how many elements each of them
+// covers, and which bytes are numbers.
+struct CheckedTensor {
+  std::string_view suffix;
+  int64_t elements = 1;
+  ByteLimit limit;
+};
+
+std::optional<CheckedTensor> checked_tensor(WeightFormat format, uint8_t largest_mxfp4_scale) {
+  switch (format) {
+    case WeightFormat::kMxfp4:
+      return CheckedTensor{"_scales", kMxfp4BlockElements, {.largest = largest_mxfp4_scale}};
+    case WeightFormat::kNvfp4:
+      return CheckedTensor{".weight_scale", kNvfp4BlockElements, kE4m3Limit};
+    case WeightFormat::kFp8:
+      return CheckedTensor{".weight", 1, kE4m3Limit};
+    case WeightFormat::kBf16:
+    case WeightFormat::kFloat32:
+      break;
+  }
+  return std::nullopt;
+}
+
+// This rank's part of it.
+ByteRegion shard_region(const TensorInfo& tensor, Role role, const MoeConfig& config,
+                        const WidthPlan& plan, int64_t elements) {
+  const int64_t count = plan.intermediate->logical();
+  ByteRegion region{.rows = tensor.shape[0], .columns = tensor.shape[1]};
+  if (role == Role::kDown) {
+    region.first_column = plan.intermediate_begin / elements;
+    region.columns = round_up(count, elements) / elements;
+  } else {
+    region.first_row = rows_an_element(config) * plan.intermediate_begin;
+    region.rows = rows_an_element(config) * count;
+  }
+  return region;
+}
+
 // This rank's part of a whole matrix, where it lies. Offsets come from logical sizes (R5).
 WeightMatrix shard_of(const WeightMatrix& whole, Role role, const MoeConfig& config,
                       const WidthPlan& plan) {
@@ -290,10 +328,16 @@ ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t
   return total;
 }
 
-// What is known of each local expert's block scales, and how often experts were used.
+// What is known of each local expert's bytes, and how often experts were used.
 struct MoeLayer::Checks {
+  struct Own {
+    const TensorInfo* tensor = nullptr;
+    ByteRegion region;
+    ByteLimit limit;
+  };
   uint8_t largest_scale = 0;
-  std::vector<TensorInfo> scales;  // [E, N, K/32] each; empty: nothing to check
+  std::vector<TensorInfo> scales;     // of stacked experts, [E, N, K/32] each
+  std::vector<std::vector<Own>> own;  // [local experts]: else, each expert's
   // [local experts]. The bytes that are judged never change: a flag is all that threads share.
   std::vector<std::atomic<bool>> good;
   std::vector<int32_t> pending;  // room for a list of local experts
@@ -322,6 +366,7 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
                           stacked
                               ? Result<WeightMatrix>(stacked_view(*stacked, config, shape, expert))
                               : load_one(checkpoint, config, shape, expert, factors_));
+    if (!stacked) add_check(checkpoint, source, local);
     view = shard_of(view, role, config, *source.plan);
     if (is_copied(*widths)) {
       ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));
@@ -329,6 +374,20 @@ Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source
     matrix_of(role, experts_[static_cast<size_t>(local)]) = view;
   }
   return {};
+}
+
+void MoeLayer::add_check(const Checkpoint& checkpoint, const RoleSource& source, int64_t local) {
+  const auto checked = checked_tensor(source.config->format, checks_->largest_scale);
+  if (!checked) return;
+  const std::string& pattern = name_of(source.role, *source.config, *source.names);
+  const std::string module = fmt::format(fmt::runtime(pattern), map_.global(local));
+  const TensorInfo* tensor = checkpoint.find(fmt::format("{}{}", module, checked->suffix));
+  ROTA_CHECK(tensor != nullptr, "a tensor that was just loaded");
+  checks_->own[static_cast<size_t>(local)].push_back(
+      {.tensor = tensor,
+       .region =
+           shard_region(*tensor, source.role, *source.config, *source.plan, checked->elements),
+       .limit = checked->limit});
 }
 
 Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNames& names,
@@ -341,6 +400,9 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
   layer.map_ = source.plan->intermediate ? source.map : ExpertMap::none(config.router.experts);
   const auto locals = static_cast<size_t>(layer.map_.local_count());
   layer.experts_.resize(locals);
+  layer.checks_->largest_scale =
+      source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
+  layer.checks_->own.resize(locals);
   ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
   ROTA_ASSIGN_OR_RETURN(layer.correction_bias_, load_correction_bias(checkpoint, names, config));
   layer.router_bytes_ = bytes_of_router(checkpoint, names);
@@ -354,8 +416,6 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
         checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));
   }
   layer.bytes_ = expert_bytes(config, *source.plan, layer.map_.local_count());
-  layer.checks_->largest_scale =
-      source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
   layer.checks_->good = std::vector<std::atomic<bool>>(locals);
   layer.checks_->pending.reserve(locals);
   layer.checks_->served.assign(static_cast<size_t>(config.router.experts), 0);
@@ -375,15 +435,22 @@ Status MoeLayer::verify_one(int32_t local) const {
       return bad->status(scales);
     }
   }
+  for (const Checks::Own& own : checks_->own[static_cast<size_t>(local)]) {
+    if (const auto bad = scan_bytes(*own.tensor, own.region, own.limit)) {
+      return bad->status(*own.tensor);
+    }
+  }
   good = true;
   return {};
 }
 
-bool MoeLayer::has_scales() const { return !checks_->scales.empty(); }
+bool MoeLayer::has_checks() const {
+  return !checks_->scales.empty() || (!checks_->own.empty() && !checks_->own.front().empty());
+}
 
 Status MoeLayer::verify(std::span<const int32_t> locals, ThreadTeam& team) const {
   Checks& checks = *checks_;
-  if (!has_scales()) return {};
+  if (!has_checks()) return {};
   const auto is_good = [&](int32_t local) -> bool {
     return checks.good[static_cast<size_t>(local)];
   };

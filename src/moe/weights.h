@@ -8,8 +8,8 @@
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(checkpoint, names, source));
 //   kernels.matmul({.weights = &layer.expert(local).down, ...});
-// The checkpoint must outlive the layer. MXFP4 scales of which no number can be made are found
-// before an expert is used for the first time: verify().
+// The checkpoint must outlive the layer. Block scales and FP8 codes of which no number can be made are
+// found before an expert is used for the first time: verify().
 #pragma once
 
 #include <array>
@@ -83,13 +83,13 @@ class MoeLayer {
   ExpertBytes bytes() const { return bytes_; }
   Bytes bytes_of_one_expert() const;  // as read by a token that chose it
 
-  // Checks the block scales of the given local experts, each once and for all. kDataLoss names
-  // file, tensor and place. Allocates only if it fails.
+  // Checks block scales and FP8 codes of the given local experts, as far as they are this rank's, each
+  // once and for all. kDataLoss names file, tensor and place. Allocates only if it fails.
   Status verify(std::span<const int32_t> locals, ThreadTeam& team) const;
   Status verify_all(ThreadTeam& team) const;
   // The same for one expert, by any thread, also while another verifies.
   Status verify_one(int32_t local) const;
-  bool has_scales() const;
+  bool has_checks() const;  // BF16 has none
 
   // Tokens that each global expert served so far; written by the stepping thread.
   std::span<int64_t> served() const;
@@ -104,6 +104,8 @@ class MoeLayer {
   };
   MoeLayer();
   Status add_role(const Checkpoint& checkpoint, const RoleSource& source);
+  // Of an expert that has tensors of its own: what verify() will look at.
+  void add_check(const Checkpoint& checkpoint, const RoleSource& source, int64_t local);
 
   WeightMatrix router_;
   std::vector<float> correction_bias_;

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <memory>
 #include <set>
 
 #include "checkpoint/testing/write_safetensors.h"
@@ -12,6 +16,7 @@
 #include "moe/plan.h"
 #include "moe/scale_scan.h"
 #include "moe/testing/moe_case.h"
+#include "moe/testing/synthetic_layer.h"
 #include "quant/fp8.h"
 #include "quant/mxfp4.h"
 #include "quant/nvfp4.h"
@@ -242,6 +247,31 @@ TEST(ColumnSlice, IsTheSameElements) {
   }
 }
 
+// What a test makes wrong in a copy of a checkpoint.
+struct Spoil {
+  std::string tensor;
+  int64_t at = 0;
+  std::vector<uint8_t> bytes;
+};
+
+Checkpoint spoiled_copy(const Checkpoint& good, const testing::TempFolder& folder,
+                        const Spoil& spoil) {
+  std::vector<std::vector<std::byte>> data;
+  std::vector<TensorToWrite> tensors;
+  for (const TensorInfo& tensor : good.tensors()) {
+    auto& bytes = data.emplace_back(tensor.bytes.begin(), tensor.bytes.end());
+    if (tensor.name == spoil.tensor) {
+      std::memcpy(bytes.data() + spoil.at, spoil.bytes.data(), spoil.bytes.size());
+    }
+    tensors.push_back({{tensor.name, tensor.dtype, tensor.shape}, bytes});
+  }
+  const Status written = write_safetensors(folder / "model.safetensors", tensors);
+  ROTA_CHECK(written.ok(), written.message());
+  auto checkpoint = Checkpoint::open(folder.path());
+  ROTA_CHECK(checkpoint.ok(), checkpoint.status().message());
+  return std::move(checkpoint).value();
+}
+
 // A small gpt-oss layer in MXFP4 whose scales a test may spoil.
 class Scales : public ::testing::Test {
  protected:
@@ -249,20 +279,11 @@ class Scales : public ::testing::Test {
 
   // The result of looking at `expert`, one of whose scales is `value` in a copy of the file.
   Status verify_with(uint8_t value, Compute compute, int64_t expert) {
-    std::vector<std::pair<TensorSpec, std::string>> tensors;
-    for (const TensorInfo& tensor : model_.checkpoint.tensors()) {
-      std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-      if (tensor.name == "model.layers.0.mlp.experts.down_proj_scales") {
-        const int64_t one = tensor.byte_size / tensor.shape[0];
-        bytes[static_cast<size_t>(expert * one + 2 * tensor.shape[2] + 1)] =
-            static_cast<char>(value);
-      }
-      tensors.emplace_back(TensorSpec{tensor.name, tensor.dtype, tensor.shape}, std::move(bytes));
-    }
-    write_folder(tensors);
-    auto checkpoint = Checkpoint::open(folder_.path());
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    testing::MoeModel spoiled{model_.config, std::move(checkpoint).value()};
+    const char* const name = "model.layers.0.mlp.experts.down_proj_scales";
+    const TensorInfo& scales = *model_.checkpoint.find(name);
+    const int64_t at = expert * (scales.byte_size / scales.shape[0]) + 2 * scales.shape[2] + 1;
+    testing::MoeModel spoiled{model_.config,
+                              spoiled_copy(model_.checkpoint, folder_, {name, at, {value}})};
     const KernelTable& ref = kernels_for(Isa::kRef, {});
     testing::MoeCase moe(spoiled, 0, {.kernels = &ref, .compute = compute});
     ThreadTeam team({.threads = 2, .pin = false});
@@ -276,17 +297,6 @@ class Scales : public ::testing::Test {
     // Seen once, seen for ever: a second look gives the same answer.
     EXPECT_EQ(moe.layer().verify(both, team).ok(), status.ok());
     return status;
-  }
-
-  void write_folder(const std::vector<std::pair<TensorSpec, std::string>>& tensors) {
-    std::string header = "{", data;
-    for (const auto& [spec, bytes] : tensors) {
-      header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                            data.empty() ? "" : ",", spec.name, to_string(spec.dtype),
-                            fmt::join(spec.shape, ","), data.size(), data.size() + bytes.size());
-      data += bytes;
-    }
-    testing::write_raw_safetensors(folder_ / "model.safetensors", header + "}", data);
   }
 
   testing::TempFolder folder_;
@@ -306,6 +316,93 @@ TEST_F(Scales, AScaleThatOverflowsBf16IsRefusedInBf16ModeOnly) {
   EXPECT_FALSE(verify_with(253, Compute::kBf16, 0).ok());
   EXPECT_TRUE(verify_with(253, Compute::kFloat32, 0).ok());
   EXPECT_TRUE(verify_with(252, Compute::kBf16, 0).ok());
+}
+
+// A layer whose experts have tensors of their own, spoiled, as one of some shards sees it.
+class Damage {
+ public:
+  static constexpr int64_t kHidden = 288;
+  static constexpr int64_t kIntermediate = 352;
+
+  Damage(std::string_view kind, const Spoil& spoil)
+      : layer_(*std::find_if(testing::kLayerKinds.begin(), testing::kLayerKinds.end(),
+                             [&](const auto& one) { return one.name == kind; }),
+               {kHidden, kIntermediate}),
+        checkpoint_(spoiled_copy(layer_.checkpoint(), folder_, spoil)) {}
+
+  Result<MoeLayer> load(int tp, int rank) {
+    const BackendContext context{.cpu = {}, .isa = Isa::kRef, .compute = Compute::kBf16};
+    plan_ = std::make_unique<MoePlan>(*plan_moe(layer_.config(), {.backend = "ref"}, context));
+    plan_->widths = *plan_widths({.moe = layer_.config(),
+                                  .experts = plan_->choice.backend,
+                                  .parallel = {.tp = tp, .rank = rank}});
+    return MoeLayer::load(checkpoint_, layer_.names(),
+                          {.config = &plan_->config,
+                           .plan = &plan_->widths,
+                           .map = ExpertMap::whole(testing::SyntheticLayer::kExperts)});
+  }
+
+ private:
+  testing::SyntheticLayer layer_;
+  testing::TempFolder folder_;
+  Checkpoint checkpoint_;
+  std::unique_ptr<MoePlan> plan_;
+};
+
+TEST(DamageOfOneExpert, IsFoundByTheRankThatHoldsItAndByNoOther) {
+  struct Case {
+    const char* kind;
+    const char* tensor;
+    int64_t rows, columns;  // the last byte of them is spoiled
+    uint8_t value;
+  };
+  constexpr int64_t kHidden = Damage::kHidden;
+  constexpr int64_t kIntermediate = Damage::kIntermediate;
+  for (const Case& c : {
+           Case{"each_expert_mxfp4", "down_scales", kHidden, kIntermediate / 32, 0xff},
+           Case{"each_expert_mxfp4", "up_scales", kIntermediate, kHidden / 32, 0xfe},
+           Case{"nvfp4", "down.weight_scale", kHidden, kIntermediate / 16, 0x7f},
+           Case{"nvfp4", "gate.weight_scale", kIntermediate, kHidden / 16, 0xff},
+           Case{"mixtral_fp8_tensor", "down.weight", kHidden, kIntermediate, 0x7f},
+           Case{"qwen3_fp8_blocks", "up.weight", kIntermediate, kHidden, 0xff},
+       }) {
+    const std::string tensor = fmt::format("experts.3.{}", c.tensor);
+    SCOPED_TRACE(fmt::format("{} {}", c.kind, tensor));
+    Damage damage(c.kind, {tensor, c.rows * c.columns - 1, {c.value}});
+    for (const auto& [tp, rank] : {std::pair(1, 0), std::pair(2, 0), std::pair(2, 1)}) {
+      const auto layer = damage.load(tp, rank);
+      ASSERT_TRUE(layer.ok()) << layer.status().message();
+      EXPECT_TRUE(layer->has_checks());
+      EXPECT_TRUE(layer->verify_one(2).ok());
+      const Status status = layer->verify_one(3);
+      ASSERT_EQ(status.ok(), rank < tp - 1);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+      EXPECT_THAT(status.message(),
+                  HasSubstr(fmt::format("model.safetensors: tensor {}: row {}, column {} has the "
+                                        "byte {:#04x}",
+                                        tensor, c.rows - 1, c.columns - 1, c.value)));
+    }
+  }
+}
+
+TEST(DamageOfOneExpert, FactorsThatAreNoFactorsAreRefusedAtLoad) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {std::nanf(""), kInfinity, -kInfinity, -1.0f, -0.0f}) {
+    for (const auto& [kind, name] :
+         {std::pair("nvfp4", "weight_scale_2"), std::pair("mixtral_fp8_tensor", "weight_scale"),
+          std::pair("qwen3_fp8_blocks", "weight_scale_inv")}) {
+      std::vector<uint8_t> bytes(sizeof value);
+      std::memcpy(bytes.data(), &value, sizeof value);
+      const std::string tensor = fmt::format("experts.3.up.{}", name);
+      const auto layer = Damage(kind, {tensor, 0, bytes}).load(1, 0);
+      ASSERT_FALSE(layer.ok()) << tensor << " " << value;
+      EXPECT_EQ(layer.status().code(), StatusCode::kDataLoss);
+      EXPECT_THAT(layer.status().message(),
+                  HasSubstr(fmt::format("model.safetensors: tensor {}: factor 0 is {}, expected",
+                                        tensor, value)));
+    }
+  }
 }
 
 }  // namespace
