@@ -61,7 +61,7 @@ MUTATIONS = [
              "gate.hidden_ = Extent(Extent::rounded_up(config.hidden, 256).padded());",
              "moe_test", "Goldens/Runner.AgreesWithTheGoldenBlock/gptoss_mxfp4_h160_ref"),
     Mutation("padded block scales of 0xFF (NaN)", "src/moe/padded_copy.cc",
-             "constexpr int kScaleOfOne = 127;", "constexpr int kScaleOfOne = 0xFF;",
+             "constexpr int kE8m0One = 127;", "constexpr int kE8m0One = 0xFF;",
              "moe_test", "Models/Weights.PaddedCopiesHoldTheLogicalRegionAndZeros/gptoss_mxfp4*"),
     Mutation("-1 (not here) as an index", "src/moe/experts.h",
              "if (index == kNotHere) return std::nullopt;", "",
