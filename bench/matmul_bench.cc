@@ -95,7 +95,8 @@ class Weights {
         .data = data_.data() + index * bytes(),
         .row_stride = {bytes() / (shape_.order == WeightOrder::kOutIn ? shape_.out : shape_.in)},
         .scales = reinterpret_cast<const uint8_t*>(scales_.data()) + index * scale_bytes(),
-        .scale_stride = {shape_.in / 32}};
+        .scale_stride = {shape_.in / 32},
+        .factors = {}};
   }
   int64_t bytes_read() const {
     return bytes() + (shape_.format == WeightFormat::kMxfp4 ? scale_bytes() : 0);
