@@ -72,12 +72,17 @@ Status pad_factors(const WeightMatrix& view, WeightMatrix& padded, std::vector<B
     padded.factors.rows = padded.out.padded();
     return {};
   }
+  // A shard's factors are columns of a wider grid: no more of a row than they are is read.
+  const int64_t columns = blocks_of(view.in.logical(), from.columns);
   const int64_t rows = blocks_of(padded.out.padded() + from.first_row, from.rows);
-  ROTA_ASSIGN_OR_RETURN(std::byte* const data, allocate_in(buffers, rows * from.stride * kSize));
+  ROTA_ASSIGN_OR_RETURN(std::byte* const data, allocate_in(buffers, rows * columns * kSize));
   auto* factors = reinterpret_cast<float*>(data);
-  std::fill_n(factors, rows * from.stride, 1.0f);
+  std::fill_n(factors, rows * columns, 1.0f);
   const int64_t there = blocks_of(view.out.logical() + from.first_row, from.rows);
-  std::copy_n(from.data, there * from.stride, factors);
+  for (int64_t r = 0; r < there; ++r) {
+    std::copy_n(from.data + r * from.stride, columns, factors + r * columns);
+  }
+  padded.factors.stride = columns;
   padded.factors.data = factors;
   return {};
 }
