@@ -16,6 +16,9 @@
 
 namespace rota {
 
+// What one token reads of a matrix: codes, block scales and bias.
+Bytes weight_bytes(const WeightMatrix& matrix);
+
 class Linear {
  public:
   // All parts have the same input width and the same input layout.

@@ -7,12 +7,6 @@
 namespace rota {
 namespace {
 
-Bytes bytes_of(const WeightMatrix& matrix) {
-  Bytes bytes = (matrix.row_stride + matrix.scale_stride) * matrix.out.logical();
-  if (matrix.bias != nullptr) bytes = bytes + size_of(DType::kBf16) * matrix.out.logical();
-  return bytes;
-}
-
 Result<std::optional<RopeTable>> make_rope(const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
   if (rope.type == RopeType::kNone) return std::optional<RopeTable>();
@@ -119,7 +113,6 @@ Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, Decoder
   ROTA_ASSIGN_OR_RETURN(MoePlan plan,
                         plan_moe(moe_config(config), options.moe,
                                  {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}));
-  const KvSpec kv = make_kv_spec(config, options.compute, kernels);
   ROTA_ASSIGN_OR_RETURN(Execution exec,
                         make_execution(config, kernels, options.compute, context.team));
   auto decoder =
@@ -185,7 +178,7 @@ void Decoder::count_sizes(const Checkpoint& checkpoint) {
   // What every token reads: one row of the embedding, the final norm, all of lm_head.
   Bytes read = norm * 2 + head;
   Bytes mapped = norm + head;
-  if (!config_.tie_word_embeddings) mapped = mapped + bytes_of(embedding_);
+  if (!config_.tie_word_embeddings) mapped = mapped + weight_bytes(embedding_);
   Bytes copied;
   for (const Block& block : blocks_) {
     Bytes dense = norm;

@@ -7,10 +7,6 @@
 namespace rota {
 namespace {
 
-Bytes bytes_of(const WeightMatrix& matrix) {
-  return (matrix.row_stride + matrix.scale_stride) * matrix.out.logical();
-}
-
 Result<Matrix<float>> rows_of(int64_t tokens, int64_t width) {
   return Matrix<float>::allocate(tokens, Extent(width));
 }
@@ -59,8 +55,8 @@ Result<DenseMatrices> DenseMatrices::load(const DenseSource& source, FactorStore
 
 Bytes DenseMatrices::bytes() const {
   Bytes bytes;
-  if (shared) bytes = bytes + bytes_of(shared->up) + bytes_of(shared->down);
-  if (latent) bytes = bytes + bytes_of(latent->in) + bytes_of(latent->out);
+  if (shared) bytes = bytes + weight_bytes(shared->up) + weight_bytes(shared->down);
+  if (latent) bytes = bytes + weight_bytes(latent->in) + weight_bytes(latent->out);
   return bytes;
 }
 

@@ -295,8 +295,7 @@ WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t co
   if (weights.order == WeightOrder::kOutIn) {
     slice.data += first * weights.row_stride.count;
   } else {
-    const int64_t size = weights.format == WeightFormat::kFloat32 ? 4 : 2;
-    slice.data += first * size;
+    slice.data += row_bytes(weights.format, first).count;
   }
   if (weights.scales != nullptr) slice.scales += first * weights.scale_stride.count;
   if (weights.bias != nullptr) slice.bias += first;
