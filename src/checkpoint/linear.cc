@@ -72,16 +72,20 @@ Status check_factors(const TensorInfo& tensor, std::span<const float> factors) {
 
 }  // namespace
 
-std::span<const float> FactorStore::add(const TensorInfo& tensor) {
-  const auto count = static_cast<size_t>(tensor.byte_size / size_of(tensor.dtype).count);
-  std::vector<float>& floats = values_.emplace_back(count);
-  bytes_ = bytes_ + Bytes{static_cast<int64_t>(count * sizeof(float))};
+std::vector<float> to_floats(const TensorInfo& tensor) {
+  std::vector<float> floats(static_cast<size_t>(tensor.byte_size / size_of(tensor.dtype).count));
   if (tensor.dtype == DType::kF32) {
-    std::memcpy(floats.data(), tensor.bytes.data(), count * sizeof(float));
+    std::memcpy(floats.data(), tensor.bytes.data(), floats.size() * sizeof(float));
   } else {
     const auto values = tensor.as<Bf16>();
-    for (size_t i = 0; i < count; ++i) floats[i] = to_float(values[i]);
+    for (size_t i = 0; i < floats.size(); ++i) floats[i] = to_float(values[i]);
   }
+  return floats;
+}
+
+std::span<const float> FactorStore::add(const TensorInfo& tensor) {
+  const std::vector<float>& floats = values_.emplace_back(to_floats(tensor));
+  bytes_ = bytes_ + Bytes{static_cast<int64_t>(floats.size() * sizeof(float))};
   return floats;
 }
 

@@ -27,6 +27,9 @@
 
 namespace rota {
 
+// The elements of a BF16 or float32 tensor.
+std::vector<float> to_floats(const TensorInfo& tensor);
+
 // Keeps factors where they are, however many are added.
 class FactorStore {
  public:

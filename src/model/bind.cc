@@ -16,10 +16,10 @@ Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view n
 
 Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string_view name,
                                        int64_t size) {
-  ROTA_ASSIGN_OR_RETURN(const Bf16* values, bind_vector(checkpoint, name, size));
-  std::vector<float> floats(static_cast<size_t>(size));
-  for (size_t i = 0; i < floats.size(); ++i) floats[i] = to_float(values[i]);
-  return floats;
+  ROTA_ASSIGN_OR_RETURN(
+      const TensorInfo tensor,
+      checkpoint.require({.name = std::string(name), .dtype = DType::kBf16, .shape = {size}}));
+  return to_floats(tensor);
 }
 
 Result<WeightMatrix> bind_matrix(const Binder& binder, const std::string& prefix, int64_t out,

@@ -280,11 +280,7 @@ Result<std::vector<float>> load_correction_bias(const Checkpoint& checkpoint,
   const std::array<int64_t, 1> shape = {config.router.experts};
   ROTA_ASSIGN_OR_RETURN(const TensorInfo bias,
                         checkpoint.require(names.correction_bias, dtypes, shape));
-  std::vector<float> values(static_cast<size_t>(config.router.experts));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = bias.dtype == DType::kF32 ? bias.as<float>()[i] : to_float(bias.as<Bf16>()[i]);
-  }
-  return values;
+  return to_floats(bias);
 }
 
 }  // namespace
