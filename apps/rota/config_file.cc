@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "rota/flags.h"
 
 namespace rota {
 namespace {
@@ -141,11 +142,10 @@ Result<std::vector<std::string>> expand_config(std::vector<std::string> argument
                                                const CLI::App& app) {
   ROTA_ASSIGN_OR_RETURN(const std::optional<std::string> file, take_config(arguments));
   if (!file || arguments.empty()) return arguments;
+  ROTA_ASSIGN_OR_RETURN(const std::string text, read_flag_file(kFlag, *file));
   YAML::Node root;
   try {
-    root = YAML::LoadFile(*file);
-  } catch (const YAML::BadFile&) {
-    return error(StatusCode::kNotFound, "--config {}: the file cannot be read", *file);
+    root = YAML::Load(text);
   } catch (const YAML::Exception& fault) {
     return invalid_argument("--config {}: line {}: not valid YAML", *file, fault.mark.line + 1);
   }

@@ -1,9 +1,7 @@
 // rota eval ppl MODEL --text FILE: perplexity of a text.
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "rota/command.h"
 #include "rota/flags.h"
@@ -58,10 +56,7 @@ class NegativeLogLikelihood final : public ScoreSink {
 Status eval_ppl(const EvalFlags& flags) {
   if (flags.tokens < 2) return invalid_argument("--tokens: {} is not at least 2", flags.tokens);
   ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
-  std::ifstream file(flags.text, std::ios::binary);
-  if (!file) return error(StatusCode::kNotFound, "--text {}: the file cannot be read", flags.text);
-  std::stringstream text;
-  text << file.rdbuf();
+  ROTA_ASSIGN_OR_RETURN(const std::string text, read_flag_file("--text", flags.text));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
@@ -69,7 +64,7 @@ Status eval_ppl(const EvalFlags& flags) {
                         Tokenizer::load(location.dir + "/tokenizer.json"));
   ROTA_ASSIGN_OR_RETURN(
       std::vector<int32_t> ids,
-      tokenizer->encode(text.str(), {.special = Special::kAsText, .add_special_tokens = true}));
+      tokenizer->encode(text, {.special = Special::kAsText, .add_special_tokens = true}));
   if (static_cast<int64_t>(ids.size()) > flags.tokens)
     ids.resize(static_cast<size_t>(flags.tokens));
   if (ids.size() < 2) return invalid_argument("--text {}: needs at least two tokens", flags.text);

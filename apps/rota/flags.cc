@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "platform/read_file.h"
+
 namespace rota {
 namespace {
 
@@ -31,6 +33,13 @@ CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const s
   return app.add_flag("--" + name + ",!--no-" + name, value, help)
       ->check(CLI::Validator(refuse_switch, ""))
       ->envname(environment_name("--" + name));
+}
+
+Result<std::string> read_flag_file(std::string_view flag, const std::string& path) {
+  constexpr int64_t kMaxBytes = 1 << 30;
+  Result<std::string> text = read_file(path, kMaxBytes);
+  if (!text.ok()) return text.status().with_context(flag);
+  return text;
 }
 
 void expand_short_flags(std::vector<std::string>& arguments) {

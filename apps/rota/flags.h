@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -52,6 +53,9 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 
 // --NAME and --no-NAME.
 CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const std::string& help);
+
+// The whole of the file that a flag names; the message names both.
+Result<std::string> read_flag_file(std::string_view flag, const std::string& path);
 
 // The parser knows no short names of two letters: -tp, -dp and -ep become the flags that they stand
 // for, with or without "=VALUE".

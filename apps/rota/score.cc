@@ -1,7 +1,6 @@
 // rota score MODEL --ids-file F.json --out F.safetensors: logits (and more) of given token ids, named as the
 // reference goldens are.
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,9 +23,8 @@ struct ScoreFlags {
 };
 
 Result<std::vector<ScoredSequence>> read_ids(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return error(StatusCode::kNotFound, "--ids-file {}: the file cannot be read", path);
-  const nlohmann::ordered_json root = nlohmann::ordered_json::parse(file, nullptr, false);
+  ROTA_ASSIGN_OR_RETURN(const std::string text, read_flag_file("--ids-file", path));
+  const nlohmann::ordered_json root = nlohmann::ordered_json::parse(text, nullptr, false);
   const auto refuse = [&] {
     return invalid_argument(
         "--ids-file {}: expected an object of names and lists of token ids: {{\"p\": [1, 2, 3]}}",

@@ -1,13 +1,9 @@
 #include "checkpoint/json_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "platform/mapped_file.h"
+#include "platform/read_file.h"
 
 namespace rota {
 namespace {
@@ -40,30 +36,6 @@ Status not_json(std::string_view source, std::string_view text, size_t at) {
 }
 
 }  // namespace
-
-Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
-  ROTA_ASSIGN_OR_RETURN(const OpenedFile opened, open_regular_file(path, FollowSymlinks::kYes));
-  std::string text;
-  Status status;
-  if (opened.size > max_bytes) {
-    status =
-        invalid_argument("{}: is {} bytes long, expected at most {}", path, opened.size, max_bytes);
-  } else {
-    text.resize(static_cast<size_t>(opened.size));
-  }
-  size_t done = 0;
-  while (status.ok() && done < text.size()) {
-    const ssize_t got =
-        pread(opened.descriptor, text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) status = error(StatusCode::kIo, "{}: cannot read: {}", path, std::strerror(errno));
-    if (got == 0) text.resize(done);  // became shorter meanwhile
-    done += got > 0 ? static_cast<size_t>(got) : 0;
-  }
-  close(opened.descriptor);
-  if (!status.ok()) return status;
-  return text;
-}
 
 int json_depth(std::string_view text) {
   int depth = 0;
@@ -100,7 +72,7 @@ Result<nlohmann::json> parse_json(std::string_view source, std::string_view text
 }
 
 Result<nlohmann::json> read_json_file(const std::string& path) {
-  ROTA_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
+  ROTA_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonFileBytes));
   return parse_json(path, text);
 }
 

@@ -16,9 +16,6 @@ namespace rota {
 inline constexpr int64_t kMaxJsonFileBytes = 64 << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-// The whole of a regular file. kNotFound if there is none, kInvalidArgument if it is longer.
-Result<std::string> read_text_file(const std::string& path, int64_t max_bytes = kMaxJsonFileBytes);
-
 // source: what messages call the text.
 Result<nlohmann::json> parse_json(std::string_view source, std::string_view text);
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/json_file.h"
 #include "checkpoint/shard_index.h"
+#include "platform/read_file.h"
 
 namespace rota {
 namespace {
@@ -121,7 +121,7 @@ class CachedModel {
   Result<std::string> commit_hash() const {
     if (is_commit_hash(revision_)) return revision_;
     const std::string ref = root_ / "refs" / revision_;
-    const auto text = read_text_file(ref, kMaxRefBytes);
+    const auto text = read_file(ref, kMaxRefBytes);
     if (!text.ok()) {
       if (text.status().code() != StatusCode::kNotFound) return text.status();
       return error(StatusCode::kNotFound, "{}: the cache has no revision '{}' ({} is missing); {}",

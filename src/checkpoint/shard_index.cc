@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "checkpoint/json_file.h"
+#include "platform/read_file.h"
 
 namespace rota {
 namespace {
@@ -103,7 +104,7 @@ Result<ShardIndex> read_shard_index(const std::string& model_dir) {
                  kIndexFileName, other_weights(model_dir));
   }
   const std::string path = fs::path(model_dir) / kIndexFileName;
-  ROTA_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxIndexBytes));
+  ROTA_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxIndexBytes));
   return parse_shard_index(path, text);
 }
 

@@ -2,14 +2,14 @@
 
 #include <utility>
 
+#include "platform/read_file.h"
 #include "text/ffi.h"
-#include "text/read_file.h"
 #include "text/template_worker.h"
 
 namespace rota {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{64} << 20;
+constexpr int64_t kMaxConfigBytes = 64 << 20;
 // Fuel is an instruction, or 64 bytes of data made: enough for a template that goes through all messages
 // a few times, and never more than 1 GiB.
 constexpr uint64_t kBaseFuel = 2'000'000, kFuelForAByte = 4, kMaxFuel = 16'000'000;

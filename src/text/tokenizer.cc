@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "platform/read_file.h"
 #include "text/detokenizer.h"
 #include "text/ffi.h"
-#include "text/read_file.h"
 #include "text/utf8_stream.h"
 
 namespace rota {

@@ -52,9 +52,10 @@ class Tokenizer {
  public:
   // Larger texts are refused: a text costs some 100 bytes of memory a byte while it is encoded.
   static constexpr size_t kMaxTextBytes = size_t{8} << 20;
-  static constexpr size_t kMaxFileBytes = size_t{512} << 20;
+  static constexpr int64_t kMaxFileBytes = 512 << 20;
 
-  // kNotFound, kIo: the file cannot be read. kDataLoss: damaged, or larger than kMaxFileBytes.
+  // kNotFound, kIo, kInvalidArgument (no regular file, larger than kMaxFileBytes): cannot be read.
+  // kDataLoss: damaged.
   // kUnsupported: it asks for something that is not served.
   static Result<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& tokenizer_json);
   // The same from memory; `name` stands for the file in messages.

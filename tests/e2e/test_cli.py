@@ -131,6 +131,17 @@ class Say(unittest.TestCase):
     def test_unknown_folder(self):
         self.assertIn("/nowhere/at/all", self.refused("generate", "/nowhere/at/all", "--prompt", "x"))
 
+    def test_a_folder_where_a_flag_wants_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for command in (("plan", TINY), ("backends",), ("generate", TINY, "--prompt", "x"), ("serve", TINY)):
+                expected = f"--config: {folder}: is a folder, expected a regular file"
+                self.assertIn(expected, self.refused(*command, "--config", folder))
+                self.assertIn(expected, self.refused(*command, env={**os.environ, "ROTA_CONFIG": folder}))
+            for flag, command in (("--ids-file", ("score", TINY, "--out", folder + "/o.safetensors")),
+                                  ("--text", ("eval", "ppl", TINY))):
+                self.assertIn(f"{flag}: {folder}: is a folder, expected a regular file",
+                              self.refused(*command, flag, folder))
+
     def test_unknown_backend(self):
         message = self.refused("plan", TINY, "--moe-backend", "gpu")
         self.assertIn("gpu", message)
