@@ -14,23 +14,38 @@ std::string_view fault_of(DType dtype, uint8_t value) {
   return too_large ? "larger than BF16 can hold" : "not a number";
 }
 
-}  // namespace
-
-std::optional<int64_t> find_byte_above(std::span<const uint8_t> bytes, ByteLimit limit) {
-  // The maximum of a chunk is one vector instruction for 32 bytes; only a chunk that holds a bad
-  // byte is looked at byte by byte.
-  constexpr size_t kChunk = 4096;
-  const auto [largest, mask] = limit;
-  for (size_t begin = 0; begin < bytes.size(); begin += kChunk) {
-    const auto chunk = bytes.subspan(begin, std::min(kChunk, bytes.size() - begin));
-    uint8_t most = 0;
-    for (const uint8_t byte : chunk) most = std::max(most, static_cast<uint8_t>(byte & mask));
+// Index of the first word whose bits under `mask` are more than `largest`. The maximum of a chunk is
+// one vector instruction for many words; only a chunk that holds a bad one is looked at word by word.
+template <typename Word>
+std::optional<int64_t> find_above(std::span<const Word> words, Word largest, Word mask) {
+  constexpr size_t kChunk = 4096 / sizeof(Word);
+  const auto masked = [mask](Word word) { return static_cast<Word>(word & mask); };
+  for (size_t begin = 0; begin < words.size(); begin += kChunk) {
+    const auto chunk = words.subspan(begin, std::min(kChunk, words.size() - begin));
+    Word most = 0;
+    for (const Word word : chunk) most = std::max(most, masked(word));
     if (most <= largest) continue;
-    const auto at = std::find_if(chunk.begin(), chunk.end(),
-                                 [&](uint8_t byte) { return (byte & mask) > largest; });
+    const auto at =
+        std::find_if(chunk.begin(), chunk.end(), [&](Word word) { return masked(word) > largest; });
     return static_cast<int64_t>(begin) + (at - chunk.begin());
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> find_byte_above(std::span<const uint8_t> bytes, ByteLimit limit) {
+  return find_above(bytes, limit.largest, limit.mask);
+}
+
+std::optional<int64_t> find_not_finite(const TensorInfo& tensor) {
+  // Without its sign a number's bits are less than those of infinity. Signed words: their maximum is
+  // an instruction of every x86-64.
+  if (tensor.dtype == DType::kBf16) {
+    return find_above<int16_t>(tensor.as<int16_t>(), 0x7f7f, 0x7fff);
+  }
+  ROTA_CHECK(tensor.dtype == DType::kF32, "BF16 or float32");
+  return find_above<int32_t>(tensor.as<int32_t>(), 0x7f7fffff, 0x7fffffff);
 }
 
 std::optional<BadByte> scan_bytes(const TensorInfo& tensor, const ByteRegion& region,

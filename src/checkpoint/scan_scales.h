@@ -1,5 +1,6 @@
 // Looks for bytes that no number can be made of. Block scales of MXFP4: exponent 255 is NaN, and in
 // BF16 mode 253 and 254 overflow. E4M3, as NVFP4's block scales and FP8's codes: 0x7f and 0xff are NaN.
+// Routers, in BF16 or float32: NaN and infinity.
 // An expert is scanned before its first use; all of them in the background, or with --verify-weights
 // before the model is ready.
 //
@@ -51,6 +52,9 @@ struct BadScale {
 
 // Index of the first byte that is no number; nothing if there is none. About 10 GB/s.
 std::optional<int64_t> find_byte_above(std::span<const uint8_t> bytes, ByteLimit limit);
+
+// Index of the first element of a BF16 or float32 tensor that is NaN or infinite.
+std::optional<int64_t> find_not_finite(const TensorInfo& tensor);
 
 // tensor: bytes [N, K] of one expert alone. Reads no byte outside the region.
 std::optional<BadByte> scan_bytes(const TensorInfo& tensor, const ByteRegion& region,

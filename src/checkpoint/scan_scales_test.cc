@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "quant/mxfp4.h"
@@ -132,6 +133,38 @@ TEST(ScanBytes, ARegionIsAllThatIsLookedAt) {
       EXPECT_EQ(bad->column, column);
     }
   }
+}
+
+// Every class of number at every place, in a tensor longer than the stretches that are looked at at once.
+template <typename Word>
+void expect_finite_found(DType dtype, std::initializer_list<Word> numbers,
+                         std::initializer_list<Word> others) {
+  std::vector<Word> words(5000);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = numbers.begin()[i % numbers.size()];
+  const TensorInfo tensor{.name = "router.weight",
+                          .dtype = dtype,
+                          .shape = {50, 100},
+                          .file = "shard.safetensors",
+                          .byte_size = static_cast<int64_t>(words.size() * sizeof(Word)),
+                          .file_offset = 0,
+                          .bytes = std::as_bytes(std::span(words))};
+  EXPECT_FALSE(find_not_finite(tensor).has_value());
+  for (const Word other : others) {
+    for (const size_t at : {size_t{0}, size_t{1}, size_t{2047}, size_t{2048}, words.size() - 1}) {
+      const Word before = std::exchange(words[at], other);
+      EXPECT_EQ(find_not_finite(tensor), static_cast<int64_t>(at)) << other;
+      words[at] = before;
+    }
+  }
+}
+
+TEST(FindNotFinite, NanAndInfinityOfEitherSign) {
+  // Zeros, the smallest and the largest number of either sign; infinities and NaN with any payload.
+  expect_finite_found<uint16_t>(DType::kBf16, {0, 0x8000, 1, 0x8001, 0x7f7f, 0xff7f, 0x3f80},
+                                {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffff});
+  expect_finite_found<uint32_t>(
+      DType::kF32, {0, 0x80000000, 1, 0x80000001, 0x7f7fffff, 0xff7fffff, 0x3f800000},
+      {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000, 0x7f800001, 0xffffffff});
 }
 
 }  // namespace

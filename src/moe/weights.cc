@@ -242,47 +242,6 @@ WeightMatrix& matrix_of(Role role, ExpertMatrices& expert) {
   return role == Role::kUp ? expert.up : expert.down;
 }
 
-Result<WeightMatrix> load_router(const Checkpoint& checkpoint, const MoeTensorNames& names,
-                                 const MoeConfig& config) {
-  const std::array<DType, 2> dtypes = {DType::kBf16, DType::kF32};
-  const std::array<int64_t, 2> shape = {config.router.experts, config.hidden};
-  ROTA_ASSIGN_OR_RETURN(const TensorInfo weight,
-                        checkpoint.require(names.router_weight, dtypes, shape));
-  WeightMatrix router;
-  router.format = weight.dtype == DType::kBf16 ? WeightFormat::kBf16 : WeightFormat::kFloat32;
-  router.out = Extent(config.router.experts);
-  router.in = Extent(config.hidden);
-  router.data = weight.bytes.data();
-  router.row_stride = size_of(weight.dtype) * config.hidden;
-  if (config.router_bias) {
-    ROTA_ASSIGN_OR_RETURN(const TensorInfo bias, require(checkpoint, names.router_bias,
-                                                         DType::kBf16, {config.router.experts}));
-    router.bias = reinterpret_cast<const Bf16*>(bias.bytes.data());
-  }
-  return router;
-}
-
-// As they lie in the file.
-Bytes bytes_of_router(const Checkpoint& checkpoint, const MoeTensorNames& names) {
-  Bytes bytes;
-  for (const std::string* name :
-       {&names.router_weight, &names.router_bias, &names.correction_bias}) {
-    if (const TensorInfo* tensor = checkpoint.find(*name)) bytes = bytes + Bytes{tensor->byte_size};
-  }
-  return bytes;
-}
-
-Result<std::vector<float>> load_correction_bias(const Checkpoint& checkpoint,
-                                                const MoeTensorNames& names,
-                                                const MoeConfig& config) {
-  if (!config.router_correction_bias) return std::vector<float>();
-  const std::array<DType, 2> dtypes = {DType::kF32, DType::kBf16};
-  const std::array<int64_t, 1> shape = {config.router.experts};
-  ROTA_ASSIGN_OR_RETURN(const TensorInfo bias,
-                        checkpoint.require(names.correction_bias, dtypes, shape));
-  return to_floats(bias);
-}
-
 }  // namespace
 
 WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
@@ -398,9 +357,7 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
   layer.checks_->largest_scale =
       source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
   layer.checks_->own.resize(locals);
-  ROTA_ASSIGN_OR_RETURN(layer.router_, load_router(checkpoint, names, config));
-  ROTA_ASSIGN_OR_RETURN(layer.correction_bias_, load_correction_bias(checkpoint, names, config));
-  layer.router_bytes_ = bytes_of_router(checkpoint, names);
+  ROTA_ASSIGN_OR_RETURN(layer.router_, RouterWeights::load(checkpoint, names, config));
   ROTA_ASSIGN_OR_RETURN(
       layer.dense_,
       DenseMatrices::load(

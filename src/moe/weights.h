@@ -27,6 +27,7 @@
 #include "moe/config.h"
 #include "moe/dense.h"
 #include "moe/expert_map.h"
+#include "moe/router_weights.h"
 #include "moe/width_plan.h"
 #include "platform/memory.h"
 #include "platform/thread_team.h"
@@ -74,9 +75,9 @@ class MoeLayer {
   MoeLayer& operator=(MoeLayer&&) noexcept;
   ~MoeLayer();
 
-  const WeightMatrix& router() const { return router_; }                       // [E, H]
-  std::span<const float> correction_bias() const { return correction_bias_; }  // [E] or none
-  Bytes router_bytes() const { return router_bytes_; }  // with its biases, as they lie in the file
+  const WeightMatrix& router() const { return router_.matrix; }                       // [E, H]
+  std::span<const float> correction_bias() const { return router_.correction_bias; }  // [E] or none
+  Bytes router_bytes() const { return router_.bytes; }
   const DenseMatrices& dense() const { return dense_; }
   const ExpertMap& map() const { return map_; }  // of an empty shard: no expert is here
   const ExpertMatrices& expert(int64_t local) const { return experts_[size_t(local)]; }
@@ -107,9 +108,7 @@ class MoeLayer {
   // Of an expert that has tensors of its own: what verify() will look at.
   void add_check(const Checkpoint& checkpoint, const RoleSource& source, int64_t local);
 
-  WeightMatrix router_;
-  std::vector<float> correction_bias_;
-  Bytes router_bytes_;
+  RouterWeights router_;
   DenseMatrices dense_;
   ExpertMap map_ = ExpertMap::whole(1);
   std::vector<ExpertMatrices> experts_;

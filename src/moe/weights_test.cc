@@ -386,6 +386,35 @@ TEST(DamageOfOneExpert, IsFoundByTheRankThatHoldsItAndByNoOther) {
   }
 }
 
+// A NaN logit is lower than all others: without this the expert would silently never be chosen.
+TEST(DamageOfARouter, IsRefusedAtLoadWithTheExpertsName) {
+  struct Case {
+    const char* kind;
+    const char* tensor;
+    int64_t expert, column, width;
+  };
+  constexpr int64_t kHidden = Damage::kHidden;
+  for (const Case& c : {
+           Case{"gpt_oss_mxfp4", "router.weight", 0, 0, kHidden},
+           Case{"mixtral_bf16", "router.weight", 5, kHidden - 1, kHidden},
+           Case{"relu2_bf16", "router.weight", 3, 7, kHidden},
+           Case{"gpt_oss_mxfp4", "router.bias", 4, 0, 1},
+           Case{"relu2_nvfp4", "router.correction_bias", 2, 0, 1},
+       }) {
+    for (const uint16_t bits : {0x7fc0, 0xff81, 0x7f80, 0xff80}) {
+      SCOPED_TRACE(fmt::format("{} {} {:#x}", c.kind, c.tensor, bits));
+      const Spoil spoil{c.tensor,
+                        2 * (c.expert * c.width + c.column),
+                        {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8)}};
+      const Status status = Damage(c.kind, spoil).load(1, 0).status();
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+      EXPECT_THAT(status.message(),
+                  HasSubstr(fmt::format("model.safetensors: tensor {}: expert {}, column {} is ",
+                                        c.tensor, c.expert, c.column)));
+    }
+  }
+}
+
 TEST(DamageOfOneExpert, FactorsThatAreNoFactorsAreRefusedAtLoad) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float value : {std::nanf(""), kInfinity, -kInfinity, -1.0f, -0.0f}) {
