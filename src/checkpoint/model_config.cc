@@ -234,6 +234,17 @@ void deep_merge(json& base, const json& overrides) {
   }
 }
 
+// An object; without overrides an empty one.
+Result<json> parse_overrides(std::string_view overrides) {
+  if (overrides.empty()) return json::object();
+  constexpr std::string_view kFlag = "--hf-overrides";
+  ROTA_ASSIGN_OR_RETURN(json parsed, parse_json(kFlag, overrides));
+  if (!parsed.is_object()) {
+    return invalid_argument("{}: is {}, expected a JSON object", kFlag, shown(parsed));
+  }
+  return parsed;
+}
+
 // hf_quant_config.json says the same, and mixed precision names tens of thousands of modules.
 void drop_modelopt(json& document) {
   const auto entry = document.find("quantization_config");
@@ -316,12 +327,7 @@ Result<ModelConfig> parse_model_config(const json& document, std::string_view so
 }
 
 Result<json> apply_overrides(json config, std::string_view overrides) {
-  if (overrides.empty()) return config;
-  constexpr std::string_view kFlag = "--hf-overrides";
-  ROTA_ASSIGN_OR_RETURN(const json parsed, parse_json(kFlag, overrides));
-  if (!parsed.is_object()) {
-    return invalid_argument("{}: is {}, expected a JSON object", kFlag, shown(parsed));
-  }
+  ROTA_ASSIGN_OR_RETURN(const json parsed, parse_overrides(overrides));
   if (config.is_object()) deep_merge(config, parsed);
   return config;
 }
@@ -329,8 +335,12 @@ Result<json> apply_overrides(json config, std::string_view overrides) {
 Result<ModelConfig> read_model_config(const std::string& model_dir, const ConfigOptions& options) {
   const std::string path = fs::path(model_dir) / "config.json";
   ROTA_ASSIGN_OR_RETURN(json document, read_json_file(path));
-  ROTA_ASSIGN_OR_RETURN(document, apply_overrides(std::move(document), options.hf_overrides));
-  ROTA_ASSIGN_OR_RETURN(std::optional<QuantConfig> quant, read_hf_quant_config(model_dir));
+  ROTA_ASSIGN_OR_RETURN(const json overrides, parse_overrides(options.hf_overrides));
+  if (document.is_object()) deep_merge(document, overrides);
+  std::optional<QuantConfig> quant;
+  if (!overrides.contains("quantization_config")) {
+    ROTA_ASSIGN_OR_RETURN(quant, read_hf_quant_config(model_dir));
+  }
   if (quant) drop_modelopt(document);
   ROTA_ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(document, path));
   if (quant) {

@@ -138,7 +138,8 @@ struct ConfigOptions {
   std::string hf_overrides;  // a JSON object merged over config.json; empty: nothing
 };
 
-// Reads config.json (and hf_quant_config.json, if it is there) of a model folder.
+// Reads config.json (and hf_quant_config.json, if it is there) of a model folder. An override of
+// quantization_config wins over both files.
 Result<ModelConfig> read_model_config(const std::string& model_dir,
                                       const ConfigOptions& options = {});
 

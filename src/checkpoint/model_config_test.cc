@@ -521,6 +521,28 @@ TEST_F(ConfigFiles, ModelOptsOwnFileDecides) {
   EXPECT_FALSE(quantised("[").ok());
 }
 
+TEST_F(ConfigFiles, AnOverrideOfTheQuantisationWinsOverBothFiles) {
+  testing::write_file(
+      folder_ / "config.json",
+      apply_overrides(mixtral(), R"({"hidden_size": 96, "intermediate_size": 96,
+          "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}})")
+          ->dump());
+  testing::write_file(folder_ / "hf_quant_config.json",
+                      R"({"quantization": {"quant_algo": "NVFP4", "exclude_modules": []}})");
+  const auto format_with = [&](const std::string& overrides) {
+    const auto config = read_model_config(folder_.path(), {.hf_overrides = overrides});
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config->expert_format.code;
+  };
+  EXPECT_EQ(format_with(R"({"hidden_size": 64})"), LinearCode::kNvfp4);
+  EXPECT_EQ(format_with(R"({"quantization_config": null})"), LinearCode::kPlain);
+  EXPECT_EQ(format_with(R"({"quantization_config": {"quant_method": "fp8"}})"), LinearCode::kFp8);
+  // Merged over config.json's own, as everything else is.
+  EXPECT_EQ(format_with(R"({"quantization_config": {"ignore": ["*experts*"]}})"),
+            LinearCode::kPlain);
+  EXPECT_EQ(format_with(R"({"quantization_config": {"ignore": ["lm_head"]}})"), LinearCode::kFp8);
+}
+
 TEST_F(ConfigFiles, MixedPrecisionNamesEachLayer) {
   testing::write_file(folder_ / "config.json", mixtral().dump());
   const auto mixed = [&](const std::string& layers) {
