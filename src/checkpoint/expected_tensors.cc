@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "checkpoint/expert_modules.h"
-#include "checkpoint/linear.h"
 #include "quant/mxfp4.h"
 
 namespace rota {
@@ -14,10 +13,21 @@ namespace {
 
 class SpecList {
  public:
-  explicit SpecList(const ModelConfig& config) : c_(config) {}
+  enum class Experts { kNone, kAll };
+  SpecList(const ModelConfig& config, Experts experts) : c_(config), experts_(experts) {
+    if (c_.architecture == Architecture::kNemotronH) {
+      add_nemotron_h();
+    } else {
+      add_transformer();
+    }
+  }
 
-  std::vector<TensorSpec> build() && {
-    if (c_.architecture == Architecture::kNemotronH) return std::move(*this).build_nemotron_h();
+  std::vector<TensorSpec> specs() && { return std::move(specs_); }
+  // Of those that are not experts'.
+  std::vector<LinearSource> dense() && { return std::move(dense_); }
+
+ private:
+  void add_transformer() {
     add("model.embed_tokens.weight", {c_.vocab, c_.hidden});
     for (int64_t layer = 0; layer < c_.layers; ++layer) {
       const std::string prefix = fmt::format("model.layers.{}.", layer);
@@ -40,11 +50,9 @@ class SpecList {
     }
     add("model.norm.weight", {c_.hidden});
     if (!c_.tie_word_embeddings) add_linear("lm_head", c_.vocab, c_.hidden, false);
-    return std::move(specs_);
   }
 
- private:
-  std::vector<TensorSpec> build_nemotron_h() && {
+  void add_nemotron_h() {
     add("backbone.embeddings.weight", {c_.vocab, c_.hidden});
     for (int64_t layer = 0; layer < c_.layers; ++layer) {
       const std::string prefix = fmt::format("backbone.layers.{}.", layer);
@@ -55,7 +63,6 @@ class SpecList {
     }
     add("backbone.norm_f.weight", {c_.hidden});
     if (!c_.tie_word_embeddings) add_linear("lm_head", c_.vocab, c_.hidden, false);
-    return std::move(specs_);
   }
 
   void add_mamba(const std::string& prefix) {
@@ -106,15 +113,13 @@ class SpecList {
   }
 
   void add_linear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
-    add_linear(name, c_.quant.format_of(name), outputs, inputs);
+    dense_.push_back(
+        {.module = name, .format = c_.quant.format_of(name), .out = outputs, .in = inputs});
+    add_linear(dense_.back());
     if (bias) add(name + ".bias", {outputs});
   }
-  void add_linear(const std::string& name, const LinearFormat& format, int64_t outputs,
-                  int64_t inputs) {
-    for (TensorSpec& spec :
-         linear_specs({.module = name, .format = format, .out = outputs, .in = inputs})) {
-      specs_.push_back(std::move(spec));
-    }
+  void add_linear(const LinearSource& linear) {
+    for (TensorSpec& spec : linear_specs(linear)) specs_.push_back(std::move(spec));
   }
 
   void add_gpt_oss_moe(const std::string& prefix) {
@@ -140,20 +145,24 @@ class SpecList {
     add_experts(layer);
   }
   void add_experts(int64_t layer) {
+    if (experts_ == Experts::kNone) return;
     const int64_t width = c_.experts_hidden();
+    const auto add_expert = [&](const std::string& name, int64_t outputs, int64_t inputs) {
+      if (name.empty()) return;
+      add_linear({.module = name, .format = c_.expert_format, .out = outputs, .in = inputs});
+    };
     for (int64_t expert = 0; expert < c_.experts; ++expert) {
       const ExpertModules names = expert_modules(c_.architecture, layer, std::to_string(expert));
-      const auto add_in = [&](const std::string& name) {
-        if (!name.empty()) add_linear(name, c_.expert_format, c_.intermediate, width);
-      };
-      add_in(names.gate);
-      add_linear(names.down, c_.expert_format, width, c_.intermediate);
-      add_in(names.up);
+      add_expert(names.gate, c_.intermediate, width);
+      add_expert(names.down, width, c_.intermediate);
+      add_expert(names.up, c_.intermediate, width);
     }
   }
 
   const ModelConfig& c_;
+  const Experts experts_;
   std::vector<TensorSpec> specs_;
+  std::vector<LinearSource> dense_;
 };
 
 // config.json decides how experts are stored; weights in the other form belong to another
@@ -227,7 +236,11 @@ Status check_unused(std::span<const TensorSpec> specs, const Checkpoint& checkpo
 }  // namespace
 
 std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
-  return SpecList(config).build();
+  return SpecList(config, SpecList::Experts::kAll).specs();
+}
+
+std::vector<LinearSource> dense_linears(const ModelConfig& config) {
+  return SpecList(config, SpecList::Experts::kNone).dense();
 }
 
 Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {

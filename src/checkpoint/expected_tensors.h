@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/linear.h"
 #include "checkpoint/model_config.h"
 
 namespace rota {
@@ -16,6 +17,9 @@ namespace rota {
 // [E, K, N]. mixtral: block_sparse_moe.experts.X.w1 [I, H], w2 [H, I], w3 [I, H]. Tied embeddings:
 // no lm_head.
 std::vector<TensorSpec> expected_tensors(const ModelConfig& config);
+
+// The linear layers that every token passes: all but those of the routed experts.
+std::vector<LinearSource> dense_linears(const ModelConfig& config);
 
 // Every expected tensor is there with its dtype and shape, and every tensor is expected, but for
 // those of which we know why they are not needed. A checkpoint in the other format than config.json says (MXFP4 or not) is an error that says

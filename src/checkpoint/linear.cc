@@ -102,8 +102,7 @@ std::vector<TensorSpec> linear_specs(const LinearSource& source) {
   return {{source.module + ".weight", DType::kBf16, {source.out, source.in}}};
 }
 
-Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSource& source,
-                                 FactorStore& factors) {
+Status check_linear(const LinearSource& source) {
   const LinearCode code = source.format.code;
   if (code == LinearCode::kMxfp4) {
     return error(StatusCode::kUnsupported,
@@ -113,6 +112,13 @@ Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSourc
     return invalid_argument("{}: NVFP4 over {} inputs, expected a multiple of {}", source.module,
                             source.in, kNvfp4BlockElements);
   }
+  return {};
+}
+
+Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSource& source,
+                                 FactorStore& factors) {
+  ROTA_RETURN_IF_ERROR(check_linear(source));
+  const LinearCode code = source.format.code;
   WeightMatrix matrix;
   matrix.format = weight_format(code);
   matrix.out = Extent(source.out);

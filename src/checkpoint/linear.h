@@ -51,6 +51,9 @@ struct LinearSource {
 
 std::vector<TensorSpec> linear_specs(const LinearSource& source);
 
+// Whether such a layer can be served at all, whatever its weights are.
+Status check_linear(const LinearSource& source);
+
 Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSource& source,
                                  FactorStore& factors);
 

@@ -326,6 +326,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"WindowMissing", R"({"sliding_window": null})",
             "sliding_window is missing, expected a number: layers slide"},
         Lie{"RopeThetaZero", R"({"rope_theta": 0})", "rope_theta is 0"},
+        Lie{"RopeThetaOne", R"({"rope_theta": 1})", "rope_theta is 1, expected a number above 1"},
         Lie{"RopeThetaNanText", R"({"rope_theta": "NaN"})", "rope_theta is \"NaN\""},
         Lie{"RopeThetaHuge", R"({"rope_theta": 1e300})", "rope_theta is 1e+300"},
         Lie{"RopeFactorNegative", R"({"rope_scaling": {"factor": -32}})",
@@ -563,6 +564,42 @@ TEST_F(ConfigFiles, MixedPrecisionNamesEachLayer) {
       HasSubstr("routed experts of two formats in one model are not served"));
   EXPECT_THAT(status_of(mixed(R"({"x": {"quant_algo": "INT4"}})")).message(),
               HasSubstr("quantized_layers.x: quant_algo is 'INT4'"));
+}
+
+// What loading would refuse is refused before anything is planned, whichever layer has the width.
+TEST(QuantisationConfig, Nvfp4WidthsAreWholeBlocksInEveryLinearLayer) {
+  const auto fault = [](std::string_view widths, std::string_view ignored) {
+    const json quantised =
+        apply_overrides(nemotron(), fmt::format(R"({{"hidden_size": 96, "moe_intermediate_size": 96,
+            "moe_shared_expert_intermediate_size": 96, "moe_latent_size": 32, "mamba_head_dim": 16,
+            "quantization_config": {{"quant_method": "modelopt", "quant_algo": "NVFP4",
+                                     "ignore": [{}]}}}})",
+                                                ignored))
+            .value();
+    return fault_with(quantised, std::string(widths));
+  };
+  EXPECT_EQ(fault("{}", ""), "");
+  struct Case {
+    const char* widths;
+    const char* module;
+    int64_t inputs;
+    const char* ignored = "";
+  };
+  for (const Case& c : {
+           Case{R"({"moe_shared_expert_intermediate_size": 100})", "shared_experts.down_proj", 100},
+           Case{R"({"mamba_head_dim": 3})", "out_proj", 18},
+           Case{R"({"mamba_head_dim": 100})", "out_proj", 600},
+           Case{R"({"moe_latent_size": 40})", "fc2_latent_proj", 40, R"("*experts*")"},
+           Case{R"({"head_dim": 6})", "o_proj", 24},
+       }) {
+    EXPECT_THAT(fault(c.widths, c.ignored),
+                AllOf(HasSubstr("config.json: backbone.layers."),
+                      HasSubstr(fmt::format("{}: NVFP4 over {} inputs, expected a multiple "
+                                            "of 16",
+                                            c.module, c.inputs))));
+  }
+  // A layer that is not converted may be as wide as it likes.
+  EXPECT_EQ(fault(R"({"moe_shared_expert_intermediate_size": 100})", R"("*shared_experts*")"), "");
 }
 
 TEST(QuantisationConfig, Fp8InBlocksOrWhole) {

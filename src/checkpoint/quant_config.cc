@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/expected_tensors.h"
 #include "checkpoint/expert_modules.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/json_file.h"
@@ -174,12 +175,18 @@ Status resolve_quantization(ModelConfig& config, std::string_view source) {
                  to_string(config.quant.method));
   }
   ROTA_ASSIGN_OR_RETURN(config.expert_format, format_of_experts(config, source));
-  if (config.expert_format.code != LinearCode::kNvfp4) return {};
-  constexpr int64_t kBlock = kNvfp4BlockElements;
-  ROTA_RETURN_IF_ERROR(
-      check_blocks(source, "NVFP4", "the experts' width", config.experts_hidden(), kBlock));
-  return check_blocks(source, "NVFP4", "the experts' intermediate size", config.intermediate,
-                      kBlock);
+  if (config.expert_format.code == LinearCode::kNvfp4) {
+    constexpr int64_t kBlock = kNvfp4BlockElements;
+    ROTA_RETURN_IF_ERROR(
+        check_blocks(source, "NVFP4", "the experts' width", config.experts_hidden(), kBlock));
+    ROTA_RETURN_IF_ERROR(check_blocks(source, "NVFP4", "the experts' intermediate size",
+                                      config.intermediate, kBlock));
+  }
+  for (const LinearSource& linear : dense_linears(config)) {
+    const Status fits = check_linear(linear);
+    if (!fits.ok()) return fits.with_context(source);
+  }
+  return {};
 }
 
 Result<std::optional<QuantConfig>> read_hf_quant_config(const std::string& model_dir) {

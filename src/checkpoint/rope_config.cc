@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr NumberRange kTheta{1, 1e12};
+constexpr NumberRange kTheta{1, 1e12, true};
 constexpr NumberRange kFactor{1, 1e6};
 constexpr NumberRange kRotations{0, 1e6, true};
 constexpr NumberRange kAttention{0, 1e3, true};
