@@ -1,6 +1,7 @@
 #include "checkpoint/json_fields.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace rota {
@@ -38,6 +39,11 @@ std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
   return text;
+}
+
+bool is_infinity(const json& value) {
+  return value == "Infinity" ||
+         (value.is_number() && value.get<double>() >= double{std::numeric_limits<float>::max()});
 }
 
 JsonFields::JsonFields(const json& object, std::string path)

@@ -77,6 +77,9 @@ class JsonFields {
   Status status_;
 };
 
+// Infinity: as parse_json() leaves Python's, or a number that no float32 exceeds.
+bool is_infinity(const nlohmann::json& value);
+
 // A JSON value for a message: one line, cut short.
 std::string shown(const nlohmann::json& value);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "platform/read_file.h"
 
@@ -31,8 +32,22 @@ Place place_of(std::string_view text, size_t at) {
 
 Status not_json(std::string_view source, std::string_view text, size_t at) {
   const Place place = place_of(text, at);
-  return invalid_argument("{}: line {}, column {}: not valid JSON near '{}'", source, place.line,
-                          place.column, place.near);
+  const bool nan = text.substr(std::min(at, text.size())).starts_with("NaN");
+  return invalid_argument("{}: line {}, column {}: not valid JSON near '{}'{}", source, place.line,
+                          place.column, place.near,
+                          nan ? ": NaN is no number; write one, or null, in its place" : "");
+}
+
+// A file says infinity a few times at most; each costs a pass.
+constexpr size_t kMaxInfinities = 16;
+
+// Puts the Infinity at which the parser stopped in quotes, with its sign; false if it is none.
+bool quote_infinity(std::string& text, size_t at) {
+  constexpr std::string_view kInfinity = "Infinity";
+  if (text.compare(std::min(at, text.size()), kInfinity.size(), kInfinity) != 0) return false;
+  text.insert(at + kInfinity.size(), 1, '"');
+  text.insert(at > 0 && text[at - 1] == '-' ? at - 1 : at, 1, '"');
+  return true;
 }
 
 }  // namespace
@@ -62,12 +77,20 @@ Result<nlohmann::json> parse_json(std::string_view source, std::string_view text
     return invalid_argument("{}: JSON nested {} deep, expected at most {}", source, depth,
                             kMaxJsonDepth);
   }
-  try {
-    return nlohmann::json::parse(text.begin(), text.end());
-  } catch (const nlohmann::json::parse_error& e) {
-    return not_json(source, text, e.byte > 0 ? e.byte - 1 : 0);
-  } catch (const nlohmann::json::exception& e) {
-    return invalid_argument("{}: not usable JSON: {}", source, e.what());
+  std::optional<std::string> quoted;
+  for (size_t infinities = 0;; ++infinities) {
+    const std::string_view input = quoted ? *quoted : text;
+    try {
+      return nlohmann::json::parse(input.begin(), input.end());
+    } catch (const nlohmann::json::parse_error& e) {
+      const size_t at = e.byte > 0 ? e.byte - 1 : 0;
+      if (!quoted) quoted = text;
+      if (infinities == kMaxInfinities || !quote_infinity(*quoted, at)) {
+        return not_json(source, text, at - 2 * infinities);
+      }
+    } catch (const nlohmann::json::exception& e) {
+      return invalid_argument("{}: not usable JSON: {}", source, e.what());
+    }
   }
 }
 

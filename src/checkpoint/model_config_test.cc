@@ -409,6 +409,14 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"Activation", R"({"mlp_hidden_act": "silu"})",
             "mlp_hidden_act is 'silu', expected relu2"},
         Lie{"MambaActivation", R"({"mamba_hidden_act": "gelu"})", "mamba_hidden_act is 'gelu'"},
+        Lie{"StepLimitAbove", R"({"time_step_limit": [0.0, 0.1]})",
+            "time_step_limit is [0.0,0.1], which is not served"},
+        Lie{"StepLimitBelow", R"({"time_step_limit": [0.001, Infinity]})",
+            R"(time_step_limit is [0.001,"Infinity"], which is not served)"},
+        Lie{"StepLimitNumber", R"({"time_step_limit": 0})", "time_step_limit is 0"},
+        Lie{"StepLimitMinus", R"({"time_step_limit": [0, -Infinity]})", "time_step_limit is [0,"},
+        Lie{"InfiniteScaling", R"({"routed_scaling_factor": Infinity})",
+            R"(routed_scaling_factor is "Infinity", expected a number)"},
         Lie{"RoutedScaling", R"({"routed_scaling_factor": 0})", "routed_scaling_factor is 0"},
         Lie{"RouterGroups", R"({"n_group": 3})",
             "n_group is 3, expected a divisor of n_routed_experts (10)"},
@@ -422,9 +430,32 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"Epsilon", R"({"layer_norm_epsilon": 0})", "layer_norm_epsilon is 0"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(ModelConfig, StepLimitsThatClampNothingAreServed) {
+  for (const char* limit : {"[0.0, Infinity]", "[0, 1e300]", "[-1, Infinity]", "null"}) {
+    EXPECT_EQ(fault_with(nemotron(), fmt::format(R"({{"time_step_limit": {}}})", limit)), "");
+  }
+}
+
 TEST(ConfigHostile, NanRopeIsNoJson) {
-  EXPECT_THAT(status_of(parse_json("config.json", "{\n  \"rope_theta\": NaN\n}")).message(),
-              HasSubstr("config.json: line 2, column 17: not valid JSON near 'NaN'"));
+  EXPECT_THAT(
+      status_of(parse_json("config.json", "{\n  \"rope_theta\": NaN\n}")).message(),
+      HasSubstr("config.json: line 2, column 17: not valid JSON near 'NaN': NaN is no number; "
+                "write one, or null, in its place"));
+}
+
+TEST(ParseJson, PythonsInfinitiesAreReadAsTheirNames) {
+  EXPECT_EQ(*parse_json("c", R"({"a": [0.0, Infinity], "b": -Infinity, "c": "Infinity"})"),
+            json::parse(R"({"a": [0.0, "Infinity"], "b": "-Infinity", "c": "Infinity"})"));
+  EXPECT_EQ(*parse_json("c", "Infinity"), json("Infinity"));
+  for (const char* text :
+       {"[Infinit", "[Infinityy]", "[+Infinity]", "[--Infinity]", "[1Infinity]", "[Infinity"}) {
+    EXPECT_THAT(status_of(parse_json("c", text)).message(), HasSubstr("not valid JSON")) << text;
+  }
+  EXPECT_THAT(status_of(parse_json("c", "[Infinity, x]")).message(), HasSubstr("column 12"));
+  // As many as a hostile file likes cost no more than a few passes.
+  std::string many = "[Infinity";
+  for (int i = 0; i < 100000; ++i) many += ",Infinity";
+  EXPECT_THAT(status_of(parse_json("c", many + "]")).message(), HasSubstr("not valid JSON"));
 }
 
 TEST(ConfigHostile, NumberOverflow) {
@@ -523,11 +554,10 @@ TEST_F(ConfigFiles, ModelOptsOwnFileDecides) {
 }
 
 TEST_F(ConfigFiles, AnOverrideOfTheQuantisationWinsOverBothFiles) {
-  testing::write_file(
-      folder_ / "config.json",
-      apply_overrides(mixtral(), R"({"hidden_size": 96, "intermediate_size": 96,
+  testing::write_file(folder_ / "config.json",
+                      apply_overrides(mixtral(), R"({"hidden_size": 96, "intermediate_size": 96,
           "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}})")
-          ->dump());
+                          ->dump());
   testing::write_file(folder_ / "hf_quant_config.json",
                       R"({"quantization": {"quant_algo": "NVFP4", "exclude_modules": []}})");
   const auto format_with = [&](const std::string& overrides) {

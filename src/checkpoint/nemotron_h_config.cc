@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace rota {
@@ -62,6 +63,20 @@ std::vector<LayerKind> kinds_of_list(JsonFields& f) {
 
 bool any(const ModelConfig& config, LayerKind kind) {
   return std::count(config.layer_kinds.begin(), config.layer_kinds.end(), kind) > 0;
+}
+
+// The kernels' steps are softplus(...), above 0, and are not clamped: a limit that would is refused.
+void check_time_step_limit(JsonFields& f) {
+  constexpr std::string_view kName = "time_step_limit";
+  const nlohmann::json* limit = f.find(kName);
+  if (limit == nullptr) return;
+  const bool clamps_nothing = limit->is_array() && limit->size() == 2 && (*limit)[0].is_number() &&
+                              (*limit)[0].get<double>() <= 0 && is_infinity((*limit)[1]);
+  if (clamps_nothing) return;
+  f.fail(error(StatusCode::kUnsupported,
+               "{}: {} is {}, which is not served: the steps of Mamba2 layers are not clamped; "
+               "expected [0, Infinity]",
+               f.path(), kName, shown(*limit)));
 }
 
 void parse_mamba(JsonFields& f, MambaConfig& mamba) {
@@ -160,6 +175,7 @@ void parse_nemotron_h(JsonFields& f, ModelConfig& config) {
     require_flag(f, "use_bias", false);
     require_flag(f, "mamba_proj_bias", false);
     require_flag(f, "use_conv_bias", true);
+    check_time_step_limit(f);
     parse_mamba(f, config.mamba);
   }
   if (!f.status().ok()) return;
