@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/expected_tensors.h"
@@ -22,21 +23,31 @@ constexpr int64_t kUsualContext = 4096;
 struct PlanFlags {
   EngineFlags engine;
   bool json = false;
-  int64_t context = 0;      // 0: kUsualContext, or the model's where that is less
-  double bandwidth_gb = 0;  // a rank's, in GB/s; 0: not given
-  double peak_gflop = 0;    // likewise, in GFLOP/s
+  int64_t context = 0;                 // 0: kUsualContext, or the model's where that is less
+  std::optional<double> bandwidth_gb;  // a rank's, in GB/s
+  std::optional<double> peak_gflop;    // likewise, in GFLOP/s
   bool measure = false;
 };
 
+// Wide enough for any machine, narrow enough that every rate is a number that can be read.
+Status check_speed(std::string_view flag, std::string_view unit, std::optional<double> value) {
+  constexpr double kLeast = 1e-3, kMost = 1e9;
+  if (!value || (*value >= kLeast && *value <= kMost)) return {};  // NaN is in no range
+  return invalid_argument("{}: {} is no speed in {}; expected a number from {} to {}", flag, *value,
+                          unit, kLeast, kMost);
+}
+
 Status check(const PlanFlags& flags) {
   if (flags.context < 0) return invalid_argument("--context: {} is less than 0", flags.context);
-  if (!(flags.bandwidth_gb >= 0)) {
-    return invalid_argument("--bandwidth: {} is no speed in GB/s", flags.bandwidth_gb);
-  }
-  if (!(flags.peak_gflop >= 0)) {
-    return invalid_argument("--peak: {} is no speed in GFLOP/s", flags.peak_gflop);
-  }
-  return {};
+  ROTA_RETURN_IF_ERROR(check_speed("--bandwidth", "GB/s", flags.bandwidth_gb));
+  return check_speed("--peak", "GFLOP/s", flags.peak_gflop);
+}
+
+Status check_context(const PlanFlags& flags, const ModelConfig& config) {
+  if (flags.context <= config.max_position) return {};
+  return invalid_argument(
+      "--context: {} tokens are more than the model's max_position_embeddings, {}; give {} or less",
+      flags.context, config.max_position, config.max_position);
 }
 
 Status count_weights(const ModelLocation& location, const EngineOptions& options, ModelPlan& plan) {
@@ -89,8 +100,8 @@ MachineSpeed speed_of(const PlanFlags& flags, const EngineOptions& options,
                       const EnginePlan& engine) {
   constexpr double kGiga = 1e9;
   constexpr double kSeconds = 0.3;
-  MachineSpeed speed{.bytes_per_second = flags.bandwidth_gb * kGiga,
-                     .flop_per_second = flags.peak_gflop * kGiga};
+  MachineSpeed speed{.bytes_per_second = flags.bandwidth_gb.value_or(0) * kGiga,
+                     .flop_per_second = flags.peak_gflop.value_or(0) * kGiga};
   if (!flags.measure) return speed;
   const int cores = static_cast<int>(usable_cpus().one_per_core.size());
   const int threads = options.threads > 0 ? options.threads : cores;
@@ -112,7 +123,8 @@ void plan_roofline(const PlanFlags& flags, const EngineOptions& options, const R
   const RankWork work = rank_work(inputs, fullest_rank(plan.ranks));
   out.context =
       flags.context > 0 ? flags.context : std::min(kUsualContext, plan.config.max_position);
-  out.batch = options.max_num_seqs;
+  // Of a model with recurrent layers no more run at once than their states find room for.
+  out.batch = plan.no_budget.ok() ? plan.budget.max_num_seqs : options.max_num_seqs;
   out.prompt_chunk = std::min(options.max_num_batched_tokens, out.context);
   out.alone = decode_cost(work, {.tokens = 1, .tokens_of_sequence = out.context});
   out.batched = decode_cost(work, {.tokens = out.batch, .tokens_of_sequence = out.context});
@@ -129,6 +141,7 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
   plan.name = location.name;
   ROTA_ASSIGN_OR_RETURN(plan.config,
                         read_model_config(location.dir, {.hf_overrides = options.hf_overrides}));
+  ROTA_RETURN_IF_ERROR(check_context(flags, plan.config));
   ROTA_ASSIGN_OR_RETURN(plan.parallel, choose_parallel(options.parallel));
   ROTA_RETURN_IF_ERROR(count_weights(location, options, plan));
   ROTA_ASSIGN_OR_RETURN(plan.engine, plan_engine(options, plan.config, detect_cpu()));
@@ -171,9 +184,14 @@ CommandRun add_plan(CLI::App& app) {
   flag(command, "--context", flags->context,
        "tokens of the sequence that is decoded or read; 0: 4096, or the model's where that is less")
       ->group(group);
-  flag(command, "--bandwidth", flags->bandwidth_gb, "memory bandwidth of one rank in GB/s")
-      ->group(group);
-  flag(command, "--peak", flags->peak_gflop, "arithmetic of one rank in GFLOP/s")->group(group);
+  const auto speed = [&](const std::string& name, std::optional<double>& value,
+                         const std::string& help) {
+    check_type<double>(command.add_option(name, value, help))
+        ->envname(environment_name(name))
+        ->group(group);
+  };
+  speed("--bandwidth", flags->bandwidth_gb, "memory bandwidth of one rank in GB/s");
+  speed("--peak", flags->peak_gflop, "arithmetic of one rank in GFLOP/s");
   toggle(command, "measure", flags->measure,
          "measure, on this machine, what of the two is not given")
       ->group(group);

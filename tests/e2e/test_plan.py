@@ -54,6 +54,20 @@ class Presets(unittest.TestCase):
         self.assertAlmostEqual(prompt["tokens_per_second"], 1000e9 / prompt["flop"])
         self.assertNotIn("tokens_per_second", plan(self.folder.name)["roofline"]["decode"])
 
+    def test_as_many_decode_at_once_as_the_states_have_room_for(self):
+        found = plan(DATA / "nemotron-3-nano-30b-a3b-bf16", "--kv-cache-memory-bytes", 2 * 10**9)
+        self.assertLess(found["kv"]["max_num_seqs"], 64)
+        self.assertEqual(found["roofline"]["batch"], found["kv"]["max_num_seqs"])
+
+    def test_speeds_that_are_none_and_contexts_too_long_are_refused(self):
+        flags = [(name, value) for name in ("--bandwidth", "--peak") for value in ("inf", "nan", 0, -1, 1e300, 1e-300)]
+        for name, value in [*flags, ("--context", 131073), ("--context", -1)]:
+            done = harness.rota("plan", self.folder.name, name, value, check=False)
+            self.assertEqual(done.returncode, 1, (name, value))
+            self.assertIn(f"{name}: ", done.stderr)
+        self.assertIn("131072", harness.rota("plan", self.folder.name, "--context", 131073, check=False).stderr)
+        plan(self.folder.name, "--context", 131072)
+
     def test_speeds_can_be_measured(self):
         roofline = plan(self.folder.name, "--measure", "--threads", 1)["roofline"]
         self.assertGreater(roofline["bandwidth_gb_per_second"], 0)
