@@ -78,8 +78,10 @@ void EngineFlags::add_to(CLI::App& app) {
       ->group(model);
   flag(app, "--weights", weights, "mapped, or locked: in memory whatever the page cache does")
       ->group(model);
-  toggle(app, "verify-weights", o.verify_weights,
-         "check all block scales and FP8 codes before the model is ready")
+  toggle(
+      app, "verify-weights", o.verify_weights,
+      "check all block scales and FP8 codes, of experts and of all other layers, before the model "
+      "is ready")
       ->group(model);
 
   const std::string machine = "Machine";

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/scan_scales.h"
 #include "quant/nvfp4.h"
 
 namespace rota {
@@ -66,6 +67,16 @@ Status check_factors(const TensorInfo& tensor, std::span<const float> factors) {
                  "{}: tensor {}: factor {} is {}, expected a finite number that is not negative; "
                  "the file is damaged, get it again",
                  tensor.file, tensor.name, i, factors[i]);
+  }
+  return {};
+}
+
+Status verify_linear(const Checkpoint& checkpoint, const LinearSource& source) {
+  for (const TensorSpec& spec : linear_specs(source)) {
+    if (spec.dtype != DType::kF8E4M3) continue;
+    ROTA_ASSIGN_OR_RETURN(const TensorInfo tensor, checkpoint.require(spec));
+    const ByteRegion all{.rows = tensor.shape[0], .columns = tensor.shape[1]};
+    if (const auto bad = scan_bytes(tensor, all, kE4m3Limit)) return bad->status(tensor);
   }
   return {};
 }
@@ -139,6 +150,19 @@ Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSourc
     matrix.factors = block_scales(source, values.data());
   }
   return matrix;
+}
+
+Status verify_linears(const Checkpoint& checkpoint, std::span<const LinearSource> sources,
+                      ThreadTeam& team) {
+  std::vector<Status> found(sources.size());
+  team.parallel_for(std::ssize(sources), [&](int64_t item, int) {
+    const auto at = static_cast<size_t>(item);
+    found[at] = verify_linear(checkpoint, sources[at]);
+  });
+  for (Status& status : found) {
+    if (!status.ok()) return std::move(status);
+  }
+  return {};
 }
 
 }  // namespace rota

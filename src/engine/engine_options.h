@@ -42,8 +42,8 @@ struct EngineOptions {
   GenerationConfigChoice generation_config = GenerationConfigChoice::kAuto;
   DtypeChoice dtype = DtypeChoice::kAuto;
   WeightsChoice weights = WeightsChoice::kMapped;
-  bool verify_weights =
-      false;  // all block scales and FP8 codes before ready, not each expert before its use
+  // All block scales and FP8 codes before ready, not each expert's alone before its use.
+  bool verify_weights = false;
 
   // The machine.
   int threads = 0;  // 0: one for each physical core

@@ -13,7 +13,7 @@ Status check_finite(std::span<const float> row, size_t position) {
   if (all_finite(row)) return {};
   return error(StatusCode::kDataLoss,
                "the model gave a logit that is not finite for position {}: its weights may be "
-               "damaged; run with --verify-weights to look at all of them",
+               "damaged; compare the files with their published checksums, or get them again",
                position);
 }
 

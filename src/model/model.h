@@ -117,8 +117,8 @@ struct ModelOptions {
   int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
-  // Look at all block scales before load_model() returns. Else each expert's before its first use, and
-  // all of them in the background.
+  // Look at all block scales and FP8 codes before load_model() returns. Else those of each expert before
+  // its first use, and those of all experts in the background.
   bool verify_weights = false;
 };
 

@@ -369,5 +369,21 @@ TEST_F(DamagedScale, VerifyWeightsFindsItBeforeTheModelIsReady) {
   EXPECT_THAT(loaded.model.status().message(), HasSubstr(kTensor));
 }
 
+TEST(VerifyWeights, FindsDamageOfASharedExpertBeforeTheModelIsReady) {
+  const std::string from = testing::golden_path("models/nemotron-nvfp4-h112");
+  const char* const name = "backbone.layers.1.mixer.shared_experts.up_proj.weight_scale";
+  const testing::TempFolder folder;
+  const std::string path = folder / "model.safetensors";
+  std::filesystem::copy_file(from + "/model.safetensors", path);
+  const int64_t at = open(from).find(name)->file_offset;
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(at).put(0x7f);
+  ModelOptions options = options_for(Compute::kBf16);
+  EXPECT_TRUE(Loaded(config_of("nemotron-nvfp4-h112"), open(folder.path()), options).model.ok());
+  options.verify_weights = true;
+  const Loaded loaded(config_of("nemotron-nvfp4-h112"), open(folder.path()), options);
+  EXPECT_EQ(loaded.model.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(loaded.model.status().message(), AllOf(HasSubstr(path), HasSubstr(name)));
+}
+
 }  // namespace
 }  // namespace rota
