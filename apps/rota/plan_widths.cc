@@ -110,14 +110,17 @@ class Band {
   int column_ = 0;
 };
 
+constexpr int kReasonIndent = 22;
+
 // One line for each who that the bands name.
 std::string legend(std::span<const WidthStep> steps) {
   std::string out;
   std::set<std::string> told;
   for (const WidthStep& step : steps) {
     if (step.padded_by.empty() || !told.insert(step.padded_by).second) continue;
-    out += fmt::format("  {} pads:  {}, {}\n", left(short_name(step), 12), to_string(step.width),
-                       step.reason);
+    const std::string why = fmt::format("{}, {}", to_string(step.width), step.reason);
+    out += fmt::format("  {} pads:  {}\n", left(short_name(step), 12),
+                       wrap(why, kReasonIndent, kDrawingColumns));
   }
   for (const WidthStep& step : steps) {
     if (step.cut_by.empty() || !told.insert(std::string(step.cut_by)).second) continue;

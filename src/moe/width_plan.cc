@@ -82,9 +82,12 @@ struct Request {
 
 WidthPlan::Asker alignment_asker(const Request& backend, const Request& flag) {
   const int64_t joint = joint_alignment(backend.alignment, flag.alignment);
-  const std::string_view who = joint == backend.alignment ? backend.who : flag.who;
-  return {.who = std::string(who),
-          .reason = fmt::format("{} asks for a multiple of {}", who, joint)};
+  const Request& asker = joint == backend.alignment ? backend : flag;
+  std::string reason = fmt::format("{} asks for a multiple of {}", asker.who, asker.alignment);
+  if (joint != asker.alignment) {
+    reason += fmt::format(", {} for one of {}: together {}", backend.who, backend.alignment, joint);
+  }
+  return {.who = std::string(asker.who), .reason = std::move(reason)};
 }
 
 struct StepList {

@@ -163,6 +163,10 @@ class Drawing(unittest.TestCase):
         self.assertIn("2880 -> 3072, --moe-hidden-alignment asks for a multiple of 512", text)
         self.assertIn("█░", text)
 
+    def test_an_alignment_that_the_backend_does_not_divide_is_told_with_both(self):
+        text = " ".join(drawing(DATA / "gpt-oss-120b", "--moe-hidden-alignment", 7).split())
+        self.assertRegex(text, r"--moe-hidden-alignment asks for a multiple of 7, \w+ for one of 32: together 224")
+
     def test_equal_ranks_are_one_row(self):
         text = drawing(DATA / "gpt-oss-120b", "-tp", 8)
         self.assertRegex(text, r"(?m)^  0 +128 +\[0, 384\) ")  # the first holds the biases of down
