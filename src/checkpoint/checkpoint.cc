@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/shard_index.h"
 
 namespace rota {
 namespace {
@@ -50,6 +51,22 @@ std::string_view to_string(WeightsResidence residence) {
   return "unknown";
 }
 
+Status Checkpoint::State::not_found(std::string_view name, std::string_view expected) const {
+  const auto in_a_file = std::find_if(unlisted.begin(), unlisted.end(),
+                                      [name](const TensorInfo& one) { return one.name == name; });
+  if (in_a_file != unlisted.end()) {
+    return error(StatusCode::kNotFound,
+                 "{}: tensor {} is there, but {} does not list it; get the index again",
+                 in_a_file->file, name, kIndexFileName);
+  }
+  return error(
+      StatusCode::kNotFound,
+      "no tensor {} in {}, expected {}; config.json and the weights do not belong "
+      "together, or files of the weights are missing: get them again",
+      name, files.size() == 1 ? files[0] : fmt::format("the {} files of the weights", files.size()),
+      expected);
+}
+
 Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
@@ -86,13 +103,7 @@ Result<TensorInfo> Checkpoint::require(std::string_view name, std::span<const DT
   for (const DType dtype : dtypes) {
     expected += (expected.empty() ? "" : " or ") + describe(dtype, shape);
   }
-  if (found == nullptr) {
-    return error(StatusCode::kNotFound, "no tensor {} in {}, expected {}", name,
-                 state_->files.size() == 1
-                     ? state_->files[0]
-                     : fmt::format("the {} files of the weights", state_->files.size()),
-                 expected);
-  }
+  if (found == nullptr) return state_->not_found(name, expected);
   const bool dtype_fits = std::find(dtypes.begin(), dtypes.end(), found->dtype) != dtypes.end();
   if (dtype_fits &&
       std::equal(shape.begin(), shape.end(), found->shape.begin(), found->shape.end())) {

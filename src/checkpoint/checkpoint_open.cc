@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_state.h"
@@ -22,7 +23,7 @@ class Opener {
       state_.files.push_back(fs::path(model_dir) / shard);
     }
     for (size_t file = 0; file < state_.files.size(); ++file) {
-      ROTA_ASSIGN_OR_RETURN(SafetensorsHeader header, read_header(file));
+      ROTA_ASSIGN_OR_RETURN(SafetensorsHeader header, read_header(file, !index.single_file));
       state_.file_sizes.push_back(header.file_size);
       for (SafetensorsEntry& entry : header.entries) add(file, std::move(entry));
     }
@@ -35,7 +36,9 @@ class Opener {
     std::vector<TensorInfo> listed;
     auto found = state_.tensors.begin();
     for (const auto& [name, shard] : index.weight_map) {
-      while (found != state_.tensors.end() && found->name < name) ++found;
+      while (found != state_.tensors.end() && found->name < name) {
+        state_.unlisted.push_back(std::move(*found++));
+      }
       const bool exists = found != state_.tensors.end() && found->name == name;
       if (!exists) {
         return error(StatusCode::kDataLoss,
@@ -49,7 +52,8 @@ class Opener {
       listed.push_back(std::move(*found));
       ++found;
     }
-    if (const size_t extra = state_.tensors.size() - listed.size(); extra > 0) {
+    std::move(found, state_.tensors.end(), std::back_inserter(state_.unlisted));
+    if (const size_t extra = state_.unlisted.size(); extra > 0) {
       log::warning("{}: {} tensors of the files are not listed and left out", source, extra);
     }
     state_.tensors = std::move(listed);
@@ -71,14 +75,16 @@ class Opener {
   }
 
  private:
-  Result<SafetensorsHeader> read_header(size_t file) {
+  // listed: by an index.
+  Result<SafetensorsHeader> read_header(size_t file, bool listed) {
     auto header = read_safetensors_header(state_.files[file], FollowSymlinks::kYes);
-    if (!header.ok() && header.status().code() == StatusCode::kNotFound &&
-        state_.files.size() > 1) {
-      return header.status().with_context(
-          fmt::format("{} names a file that is missing", kIndexFileName));
-    }
-    return header;
+    if (header.ok() || header.status().code() != StatusCode::kNotFound) return header;
+    return error(
+        StatusCode::kNotFound,
+        "{}{}; download it (`hf download ORG/NAME`), or give --load-format dummy, for which "
+        "config.json is enough",
+        listed ? fmt::format("{} names a file that is missing: ", kIndexFileName) : "",
+        header.status().message());
   }
 
   void add(size_t file, SafetensorsEntry entry) {

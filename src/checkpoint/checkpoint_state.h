@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -12,9 +13,10 @@
 namespace rota {
 
 struct Checkpoint::State {
-  std::vector<std::string> files;   // never grows after the first TensorInfo points into it
-  std::vector<int64_t> file_sizes;  // [files]
-  std::vector<TensorInfo> tensors;  // sorted by name
+  std::vector<std::string> files;    // never grows after the first TensorInfo points into it
+  std::vector<int64_t> file_sizes;   // [files]
+  std::vector<TensorInfo> tensors;   // sorted by name
+  std::vector<TensorInfo> unlisted;  // in a file, but not in the index: no part of the checkpoint
   WeightsResidence residence = WeightsResidence::kNone;
 
   // Where the bytes are: one of these holds an entry for each file (dummy: one copy in all).
@@ -24,6 +26,8 @@ struct Checkpoint::State {
   int64_t copied_bytes = 0;       // in `unaligned`
 
   size_t file_of(const TensorInfo& tensor) const;
+  // Why there is no such tensor.
+  Status not_found(std::string_view name, std::string_view expected) const;
   // Sets the bytes of every tensor, given those of each file.
   Status point_into(const std::function<std::span<const std::byte>(size_t)>& file_bytes);
   Status lock_mapped();

@@ -80,6 +80,7 @@ TEST_F(ShardedCheckpoint, RequireNamesFoundAndExpected) {
   const auto missing = weights->require({"d", DType::kF32, {}});
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.status().message(), HasSubstr("no tensor d"));
+  EXPECT_THAT(missing.status().message(), HasSubstr("get them again"));
 }
 
 TEST_F(ShardedCheckpoint, HeadersOnlyMapsNothing) {
@@ -115,6 +116,10 @@ TEST_F(ShardedCheckpoint, TensorsThatTheIndexDoesNotListAreLeftOut) {
   const auto weights = Checkpoint::open(folder_.path());
   ASSERT_TRUE(weights.ok()) << weights.status().message();
   EXPECT_THAT(weights->names(), ElementsAre("a", "c"));
+  // The file that holds it is not accused, the index is.
+  EXPECT_THAT(weights->require({"b", DType::kF32, {3}}).status().message(),
+              HasSubstr(folder_ / kSecond + ": tensor b is there, but model.safetensors.index.json "
+                                            "does not list it; get the index again"));
 }
 
 TEST_F(ShardedCheckpoint, HostileTensorMissing) {
@@ -135,8 +140,10 @@ TEST_F(ShardedCheckpoint, HostileTensorInTwoShards) {
 
 TEST_F(ShardedCheckpoint, HostileShardMissing) {
   fs::remove(folder_ / kSecond);
-  EXPECT_THAT(fault(), HasSubstr("model.safetensors.index.json names a file that is missing"));
-  EXPECT_THAT(fault(), HasSubstr(kSecond));
+  EXPECT_THAT(fault(), HasSubstr("model.safetensors.index.json names a file that is missing: "));
+  EXPECT_THAT(fault(), HasSubstr(folder_ / kSecond + ": "));
+  EXPECT_THAT(fault(), HasSubstr("hf download"));
+  EXPECT_THAT(fault(), HasSubstr("--load-format dummy"));
 }
 
 TEST_F(ShardedCheckpoint, HostileShardIsAFifo) {
@@ -356,6 +363,7 @@ TEST(DummyWeights, Mamba2RemembersAndForgets) {
 TEST(DummyWeights, TooLargeForTheMachineIsAnError) {
   const std::vector<TensorSpec> specs = {{"w", DType::kU8, {int64_t{1} << 50}}};
   EXPECT_EQ(status_of(Checkpoint::dummy(specs)).code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status_of(Checkpoint::dummy(specs)).message(), HasSubstr("--hf-overrides"));
   const std::vector<TensorSpec> endless = {{"w", DType::kF32, {int64_t{1} << 62}}};
   EXPECT_EQ(status_of(Checkpoint::dummy(endless)).code(), StatusCode::kInvalidArgument);
 }

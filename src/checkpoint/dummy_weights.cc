@@ -214,8 +214,12 @@ Result<Checkpoint> Checkpoint::dummy(std::span<const TensorSpec> specs, uint64_t
     total = *end;
   }
   if (const int64_t available = memory_info().available_bytes; total > available) {
-    return error(StatusCode::kResourceExhausted,
-                 "dummy weights need {} bytes of memory, {} are available", total, available);
+    return error(
+        StatusCode::kResourceExhausted,
+        "dummy weights need {} bytes of memory, {} are available; --hf-overrides makes the "
+        "model smaller, with fewer layers for example (num_hidden_layers; gpt_oss: "
+        "layer_types too; nemotron_h: hybrid_override_pattern too)",
+        total, available);
   }
   ROTA_ASSIGN_OR_RETURN(
       Buffer memory,

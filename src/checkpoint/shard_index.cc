@@ -100,8 +100,11 @@ Result<ShardIndex> read_shard_index(const std::string& model_dir) {
         .single_file = true, .shards = {std::string(kSingleFileName)}, .weight_map = {}};
   }
   if (!has(kIndexFileName)) {
-    return error(StatusCode::kNotFound, "{}: has neither {} nor {}{}", model_dir, kSingleFileName,
-                 kIndexFileName, other_weights(model_dir));
+    return error(
+        StatusCode::kNotFound,
+        "{}: has neither {} nor {}{}; download the weights (`hf download ORG/NAME`), or give "
+        "--load-format dummy",
+        model_dir, kSingleFileName, kIndexFileName, other_weights(model_dir));
   }
   const std::string path = fs::path(model_dir) / kIndexFileName;
   ROTA_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxIndexBytes));
