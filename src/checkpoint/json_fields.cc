@@ -21,6 +21,11 @@ std::string expected_number(NumberRange range) {
                      range.least, range.most);
 }
 
+std::string cut_short(std::string text) {
+  if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
+  return text;
+}
+
 bool in_range(const json& value, IntegerRange range) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -36,9 +41,12 @@ bool in_range(const json& value, IntegerRange range) {
 }  // namespace
 
 std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
-  return text;
+  return cut_short(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
+std::string shown_text(std::string_view text) {
+  const std::string quoted = json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+  return cut_short(quoted.substr(1, quoted.size() - 2));
 }
 
 bool is_infinity(const json& value) {

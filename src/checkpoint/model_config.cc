@@ -38,7 +38,7 @@ Result<Architecture> parse_architecture(JsonFields& f) {
   }
   return error(StatusCode::kUnsupported,
                "{}: model_type is '{}', expected one of: gpt_oss, mixtral, qwen3_moe, nemotron_h",
-               f.path(), type.substr(0, 60));
+               f.path(), shown_text(type));
 }
 
 // torch_dtype in older files, dtype in newer ones; BF16 if neither says.
@@ -47,7 +47,7 @@ DType parse_dtype_of(JsonFields& f) {
   const std::string text = f.text_or(name, "bfloat16");
   if (text == "bfloat16" || text == "auto") return DType::kBf16;
   f.fail(error(StatusCode::kUnsupported, "{}: {} is '{}', expected bfloat16", f.path(), name,
-               text.substr(0, 60)));
+               shown_text(text)));
   return DType::kBf16;
 }
 
@@ -111,7 +111,7 @@ void parse_attention_kinds(JsonFields& f, ModelConfig& config) {
     if (name != "sliding_attention" && name != "full_attention") {
       f.fail(error(StatusCode::kUnsupported,
                    "{}: layer_types has '{}', expected sliding_attention or full_attention",
-                   f.path(), name.substr(0, 60)));
+                   f.path(), shown_text(name)));
       return;
     }
     config.attention.push_back(name == "sliding_attention" ? AttentionKind::kSliding
@@ -160,7 +160,7 @@ void parse_experts(JsonFields& f, ModelConfig& config) {
   }
   if (const std::string act = f.text_or("hidden_act", "silu"); act != "silu") {
     f.fail(error(StatusCode::kUnsupported, "{}: hidden_act is '{}', expected silu", f.path(),
-                 act.substr(0, 60)));
+                 shown_text(act)));
   }
 }
 

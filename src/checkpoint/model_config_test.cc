@@ -409,6 +409,8 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"Activation", R"({"mlp_hidden_act": "silu"})",
             "mlp_hidden_act is 'silu', expected relu2"},
         Lie{"MambaActivation", R"({"mamba_hidden_act": "gelu"})", "mamba_hidden_act is 'gelu'"},
+        Lie{"PatternOfOtherLetters", R"({"hybrid_override_pattern": "ME\u00e9"})",
+            "hybrid_override_pattern has '\\u00e9' at layer 2, expected M"},
         Lie{"StepLimitAbove", R"({"time_step_limit": [0.0, 0.1]})",
             "time_step_limit is [0.0,0.1], which is not served"},
         Lie{"StepLimitBelow", R"({"time_step_limit": [0.001, Infinity]})",
@@ -649,8 +651,12 @@ TEST(QuantisationConfig, Fp8InBlocksOrWhole) {
   EXPECT_EQ(blocks->quant.format_of("lm_head").code, LinearCode::kPlain);
   EXPECT_EQ(fp8("")->expert_format, LinearFormat{.code = LinearCode::kFp8});
   EXPECT_THAT(status_of(fp8(R"(, "weight_block_size": [128, 100])")).message(),
-              HasSubstr("weight_block_size is [128,100], expected two sizes, the second a multiple "
-                        "of 128"));
+              HasSubstr("weight_block_size is [128,100], expected a list of two sizes, such as "
+                        "[128, 128], the second a multiple of 128"));
+  for (const char* none : {R"("128x128")", "128", "[128]", "{}"}) {
+    EXPECT_THAT(status_of(fp8(fmt::format(R"(, "weight_block_size": {})", none).c_str())).message(),
+                HasSubstr("expected a list of two sizes, such as [128, 128]"));
+  }
   EXPECT_THAT(status_of(fp8(R"(, "fmt": "e5m2")")).message(), HasSubstr("fmt is 'e5m2'"));
 }
 

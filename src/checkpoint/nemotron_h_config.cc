@@ -27,9 +27,17 @@ constexpr std::array<KindName, 3> kKindNames = {{{LayerKind::kMamba, 'M', "mamba
                                                  {LayerKind::kMoe, 'E', "moe"},
                                                  {LayerKind::kAttention, '*', "attention"}}};
 
+// The whole character of UTF-8 that begins at a byte.
+std::string_view character_at(std::string_view text, size_t first) {
+  size_t end = first + 1;
+  while (end < text.size() && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) ++end;
+  return text.substr(first, end - first);
+}
+
 std::vector<LayerKind> kinds_of_pattern(JsonFields& f) {
   std::vector<LayerKind> kinds;
-  for (const char letter : f.text(kPattern)) {
+  const std::string pattern = f.text(kPattern);
+  for (const char letter : pattern) {
     const auto known =
         std::find_if(kKindNames.begin(), kKindNames.end(),
                      [letter](const KindName& name) { return name.letter == letter; });
@@ -37,7 +45,8 @@ std::vector<LayerKind> kinds_of_pattern(JsonFields& f) {
       f.fail(error(StatusCode::kUnsupported,
                    "{}: {} has '{}' at layer {}, expected M (Mamba2), E (mixture of experts) or * "
                    "(attention)",
-                   f.path(), kPattern, letter, kinds.size()));
+                   f.path(), kPattern, shown_text(character_at(pattern, kinds.size())),
+                   kinds.size()));
       return {};
     }
     kinds.push_back(known->kind);
@@ -53,7 +62,7 @@ std::vector<LayerKind> kinds_of_list(JsonFields& f) {
     if (known == kKindNames.end()) {
       f.fail(error(StatusCode::kUnsupported,
                    "{}: {} has '{}' at layer {}, expected mamba, moe or attention", f.path(), kList,
-                   word.substr(0, 60), kinds.size()));
+                   shown_text(word), kinds.size()));
       return {};
     }
     kinds.push_back(known->kind);
@@ -127,7 +136,7 @@ void parse_shared_expert(JsonFields& f, ModelConfig& config) {
 void require_text(JsonFields& f, std::string_view name, std::string_view expected) {
   if (const std::string found = f.text_or(name, std::string(expected)); found != expected) {
     f.fail(error(StatusCode::kUnsupported, "{}: {} is '{}', expected {}", f.path(), name,
-                 found.substr(0, 60), expected));
+                 shown_text(found), expected));
   }
 }
 

@@ -156,7 +156,7 @@ Result<QuantConfig> parse_quantization_config(const json& document, std::string_
     f.fail(error(StatusCode::kUnsupported,
                  "{}: quant_method is '{}', which is not served; expected mxfp4, fp8, "
                  "compressed-tensors (FP8) or modelopt (FP8, NVFP4)",
-                 f.path(), method.substr(0, 60)));
+                 f.path(), shown_text(method)));
   }
   ROTA_RETURN_IF_ERROR(f.status());
   return quant;

@@ -13,22 +13,24 @@ using nlohmann::json;
 constexpr size_t kMaxPatterns = 1024;
 constexpr size_t kMaxPatternLength = 128;
 constexpr size_t kMaxListedLayers = 1 << 20;
-constexpr size_t kShown = 60;
 constexpr LinearFormat kNvfp4Format{.code = LinearCode::kNvfp4};
 constexpr LinearFormat kFp8Format{.code = LinearCode::kFp8};
 
 void unsupported(JsonFields& f, std::string_view field, const std::string& found,
                  std::string_view expected) {
   f.fail(error(StatusCode::kUnsupported, "{}: {} is '{}', which is not served; expected {}",
-               f.path(), field, found.substr(0, kShown), expected));
+               f.path(), field, shown_text(found), expected));
 }
 
 // Blocks of factors: both sides of the block, the inner one as the kernels fold sums.
 void parse_block(JsonFields& f, std::string_view name, LinearFormat& format) {
-  const std::vector<int64_t> block = f.integers(name, {1, 1 << 20});
+  const json* sizes = f.find(name);
+  std::vector<int64_t> block;
+  if (sizes != nullptr && sizes->is_array()) block = f.integers(name, {1, 1 << 20});
   if (!f.status().ok()) return;
   if (block.size() != 2 || block[1] % kFoldColumns != 0) {
-    f.fail(name, fmt::format("two sizes, the second a multiple of {}", kFoldColumns));
+    f.fail(name, fmt::format("a list of two sizes, such as [128, 128], the second a multiple of {}",
+                             kFoldColumns));
     return;
   }
   format.block_out = block[0];
@@ -76,7 +78,7 @@ std::vector<WeightScheme> parse_groups(JsonFields& f) {
     return schemes;
   }
   for (const auto& [name, value] : groups->items()) {
-    JsonFields group(value, fmt::format("{}: config_groups.{}", f.path(), name.substr(0, kShown)));
+    JsonFields group(value, fmt::format("{}: config_groups.{}", f.path(), shown_text(name)));
     WeightScheme scheme;
     scheme.targets = group.texts_or_none("targets");
     const json* weights = group.find("weights");
@@ -127,8 +129,7 @@ void parse_quantized_layers(JsonFields& f, QuantConfig& quant) {
     return;
   }
   for (const auto& [module, value] : layers->items()) {
-    JsonFields layer(value,
-                     fmt::format("{}: quantized_layers.{}", f.path(), module.substr(0, kShown)));
+    JsonFields layer(value, fmt::format("{}: quantized_layers.{}", f.path(), shown_text(module)));
     const std::string algorithm = layer.text_or("quant_algo", "");
     const auto format = modelopt_format(algorithm);
     if (!format) {

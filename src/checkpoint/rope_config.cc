@@ -100,7 +100,7 @@ RopeConfig parse_rope(JsonFields& f, const ModelConfig& config) {
     parse_yarn(entry, f, config, rope);
   } else if (type != "default") {
     entry.fail(error(StatusCode::kUnsupported, "{}: rope_type is '{}', expected default or yarn",
-                     entry.path(), type.substr(0, 60)));
+                     entry.path(), shown_text(type)));
   }
   f.fail(entry.status());
   return rope;
