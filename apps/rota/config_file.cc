@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -156,10 +157,17 @@ Result<std::vector<std::string>> expand_config(std::vector<std::string> argument
   Commands commands;
   collect_commands(app, commands);
   std::vector<std::string> from_file;
+  std::set<std::string> seen;
   for (const auto& entry : root) {
     if (!entry.first.IsScalar())
       return invalid_argument("--config {}: a key must be the name of a flag", *file);
     const std::string flag = flag_of(entry.first.Scalar());
+    if (flag == kFlag)
+      return invalid_argument("--config {}: config: a file cannot name another one", *file);
+    if (!seen.insert(flag).second) {
+      return invalid_argument("--config {}: {}: is given twice; a list is written [a, b]", *file,
+                              entry.first.Scalar());
+    }
     if (!has_flag(*command, flag)) {
       const bool known = std::any_of(commands.begin(), commands.end(),
                                      [&](const CLI::App* one) { return has_flag(*one, flag); });

@@ -5,7 +5,7 @@
 //   served-model-name: [demo, default]
 //   enable-prefix-caching: false
 //
-// One file may serve several commands: a key that is another command's is ignored (told at
+// A key may come once (max-num-seqs and max_num_seqs are one), and `config` not at all. One file may serve several commands: a key that is another command's is ignored (told at
 // ROTA_LOG_LEVEL=debug); one that is nobody's is an error that names the nearest.
 #pragma once
 

@@ -280,6 +280,13 @@ class Config(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"{key}: there is no such key; the nearest is {nearest}", done.stderr)
 
+    def test_a_key_that_comes_twice_or_names_another_file_is_refused(self):
+        for text, key in (("max-num-seqs: 4\nmax-num-seqs: 8\n", "max-num-seqs"),
+                          ("max-num-seqs: 4\nmax_num_seqs: 4\n", "max_num_seqs"), ("config: other.yaml\n", "config")):
+            done = self.with_config(text, "plan", TINY, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"rota\.yaml: {key}: (is given twice|a file cannot name another)")
+
     def test_a_command_of_two_words_reads_it_too(self):
         done = self.with_config("max-num-seqs: none\n", "eval", "ppl", TINY, "--text", "/nowhere", check=False)
         self.assertIn("--max-num-seqs", done.stderr)
