@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -401,7 +402,7 @@ TEST(DamageOfARouter, IsRefusedAtLoadWithTheExpertsName) {
            Case{"gpt_oss_mxfp4", "router.bias", 4, 0, 1},
            Case{"relu2_nvfp4", "router.correction_bias", 2, 0, 1},
        }) {
-    for (const uint16_t bits : {0x7fc0, 0xff81, 0x7f80, 0xff80}) {
+    for (const uint16_t bits : std::to_array<uint16_t>({0x7fc0, 0xff81, 0x7f80, 0xff80})) {
       SCOPED_TRACE(fmt::format("{} {} {:#x}", c.kind, c.tensor, bits));
       const Spoil spoil{c.tensor,
                         2 * (c.expert * c.width + c.column),
