@@ -78,6 +78,10 @@ Status check_environment() {
   return invalid_argument("{}={}: expected one of {}", kLevelVariable, escape(wanted), known);
 }
 
+void set_name(std::string_view name) {
+  logger().set_pattern(fmt::format("%H:%M:%S.%e %^%L%$ {}: %v", name));
+}
+
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
 void write(Level level, std::string_view line) { logger().log(to_spdlog(level), escape(line)); }

@@ -17,7 +17,8 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 // Refuses a ROTA_LOG_LEVEL that means nothing; programs ask before their first line.
 Status check_environment();
 
-void set_level(Level level);  // default: kInfo, or what ROTA_LOG_LEVEL says
+void set_name(std::string_view name);  // of this process, before each line; default: none
+void set_level(Level level);           // default: kInfo, or what ROTA_LOG_LEVEL says
 void write(Level level, std::string_view line);
 
 template <typename... Args>

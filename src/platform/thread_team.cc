@@ -60,6 +60,7 @@ struct ThreadTeam::State {
   std::vector<std::thread> workers;
   bool oversubscribed = false;
   bool pinned_caller = false;
+  std::vector<int> cpus;
   cpu_set_t caller_mask;
 
   void work(int member) {
@@ -131,17 +132,23 @@ ThreadTeam::ThreadTeam(ThreadTeamOptions options) : state_(std::make_unique<Stat
       options.threads > 0 ? static_cast<size_t>(options.threads) : cpus.one_per_core.size();
   const bool hyper = members > cpus.one_per_core.size();
   const std::vector<int>& places = hyper ? cpus.logical : cpus.one_per_core;
-  state_->oversubscribed = members > places.size();
-  const bool pin = options.pin && members > 1 && !state_->oversubscribed;
+  const bool alone = options.first_core < 0;
+  const size_t first = alone ? 0 : static_cast<size_t>(options.first_core);
+  state_->oversubscribed = options.crowded || first + members > places.size();
+  const bool pin = options.pin && (members > 1 || !alone) && !state_->oversubscribed;
 
+  if (pin) {
+    const auto place = places.begin() + static_cast<std::ptrdiff_t>(first);
+    state_->cpus.assign(place, place + static_cast<std::ptrdiff_t>(members));
+  }
   state_->workers.reserve(members - 1);
   for (size_t member = 1; member < members; ++member) {
-    const int cpu = pin ? places[member] : -1;
+    const int cpu = pin ? state_->cpus[member] : -1;
     state_->workers.emplace_back(
         [state = state_.get(), member, cpu] { state->worker_main(static_cast<int>(member), cpu); });
   }
   if (pin && sched_getaffinity(0, sizeof(cpu_set_t), &state_->caller_mask) == 0) {
-    state_->pinned_caller = pin_this_thread(places[0]);
+    state_->pinned_caller = pin_this_thread(state_->cpus[0]);
   }
 }
 
@@ -151,6 +158,8 @@ ThreadTeam::~ThreadTeam() {
   for (std::thread& worker : state_->workers) worker.join();
   if (state_->pinned_caller) sched_setaffinity(0, sizeof(cpu_set_t), &state_->caller_mask);
 }
+
+const std::vector<int>& ThreadTeam::cpus() const { return state_->cpus; }
 
 int ThreadTeam::size() const { return static_cast<int>(state_->workers.size()) + 1; }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace rota {
 
@@ -20,6 +21,10 @@ void run_this_thread_when_idle();
 struct ThreadTeamOptions {
   int threads = 0;  // 0: one for each physical core this process may use
   bool pin = true;  // each member to its own core
+  // Teams of other processes share the cores: this one's are those from first_core on. -1: it is alone.
+  int first_core = -1;
+  bool crowded =
+      false;  // there are more members of all teams than cores: they do not spin, nor are pinned
 };
 
 class ThreadTeam {
@@ -30,6 +35,7 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int size() const;
+  const std::vector<int>& cpus() const;  // of each member, the caller first; empty: not pinned
 
   // Calls fn(item, member) for item in [0, items), member in [0, size()); returns when all are
   // done. Does not allocate. Not re-entrant. fn must not throw.

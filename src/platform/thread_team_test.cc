@@ -105,5 +105,24 @@ TEST(ThreadTeam, AFunctionObjectOfTheCallerIsUsedInPlace) {
   EXPECT_EQ(counter.calls.load(), 10);
 }
 
+TEST(ThreadTeam, ATeamBesideOthersTakesItsOwnCores) {
+  const std::vector<int>& cores = usable_cpus().one_per_core;
+  const int last = static_cast<int>(cores.size()) - 1;
+  cpu_set_t mask;
+  {
+    ThreadTeam team({.threads = 1, .pin = true, .first_core = last});
+    ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+    EXPECT_EQ(CPU_COUNT(&mask), 1);
+    EXPECT_TRUE(CPU_ISSET(cores.back(), &mask));
+    EXPECT_EQ(team.cpus(), std::vector<int>{cores.back()});
+  }
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  ThreadTeam crowded({.threads = 1, .pin = true, .first_core = 0, .crowded = true});
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  EXPECT_TRUE(CPU_EQUAL(&mask, &before));
+  EXPECT_TRUE(crowded.cpus().empty());
+}
+
 }  // namespace
 }  // namespace rota

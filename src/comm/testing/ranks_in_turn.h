@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,7 @@ class RanksInTurn final : public Communicator {
   }
 
  private:
-  Status sum_over_ranks(MatrixView<float> rows) override {
+  Status do_sum(MatrixView<float> rows) override {
     if (rank_ == 0 && !summed_) sums_.emplace_back();
     ROTA_CHECK(calls_ < sums_.size(), "every rank reduces as often as the first");
     std::vector<float>& sum = sums_[calls_++];
@@ -47,6 +48,20 @@ class RanksInTurn final : public Communicator {
     }
     return {};
   }
+
+  // Whatever needs the others at once is not for ranks in turn.
+  static Status refuse() {
+    return error(StatusCode::kUnsupported, "ranks in turn reduce, and nothing else: LoopbackRanks");
+  }
+  Status do_all_gather(std::span<const std::byte>, const ReceivedPieces&) override {
+    return refuse();
+  }
+  Status do_start(const SentPieces&, const ReceivedPieces&) override { return refuse(); }
+  bool do_progress() override { return true; }
+  Status do_finish() override { return refuse(); }
+  Result<std::unique_ptr<CommWindow>> do_make_window(Bytes) override { return refuse(); }
+  Status do_barrier() override { return refuse(); }
+  Result<std::unique_ptr<Communicator>> do_split(int) override { return refuse(); }
 
   int ranks_;
   int rank_ = -1;
