@@ -56,11 +56,6 @@ Result<Linear> Linear::make(std::vector<WeightMatrix> parts, const Execution& ex
   return linear;
 }
 
-Bytes weight_bytes(const WeightMatrix& matrix) {
-  const Bytes bytes = (matrix.row_stride + matrix.scale_stride) * matrix.out.logical();
-  return matrix.bias == nullptr ? bytes : bytes + size_of(DType::kBf16) * matrix.out.logical();
-}
-
 Bytes Linear::weight_bytes() const {
   Bytes bytes;
   for (const WeightMatrix& part : parts_) bytes = bytes + rota::weight_bytes(part);

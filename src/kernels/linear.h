@@ -13,11 +13,9 @@
 #include "base/status.h"
 #include "kernels/execution.h"
 #include "kernels/matmul.h"
+#include "kernels/weight_matrix.h"
 
 namespace rota {
-
-// What one token reads of a matrix: codes, block scales and bias.
-Bytes weight_bytes(const WeightMatrix& matrix);
 
 class Linear {
  public:

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "moe/testing/moe_case.h"
+#include "moe/testing/rank_layers.h"
 
 namespace {
 
@@ -72,6 +73,41 @@ TEST_P(Allocation, NoneInARunAfterTheFirst) {
       const int64_t before = allocations.load();
       for (int i = 0; i < 5; ++i) ASSERT_TRUE(moe.runner().run(moe.layer(), in, to).ok());
       EXPECT_EQ(allocations.load() - before, 0) << kernels->name << ", " << tokens << " tokens";
+    }
+  }
+}
+
+// Ranks as threads: with each transport, tokens that come and go, after a first round of the same.
+TEST(Allocation, NoneOverRanksAfterTheFirstStep) {
+  constexpr int kRanks = 3;
+  const testing::SyntheticLayer layer(testing::kLayerKinds[0], {.hidden = 160, .intermediate = 96});
+  for (const Transport transport :
+       {Transport::kAllgatherReducescatter, Transport::kAlltoallv, Transport::kLowLatency}) {
+    for (const bool whole : {true, false}) {
+      if (!whole && transport != Transport::kAllgatherReducescatter) continue;
+      testing::RankLayers ranks(layer, {.shape = {.dp = kRanks, .expert_parallel = whole},
+                                        .transport = transport,
+                                        .kernels = available_kernels(detect_cpu()).back(),
+                                        .compute = Compute::kBf16,
+                                        .max_workspace = Bytes{1 << 20},
+                                        .check_collectives = false});
+      int64_t found = -1;
+      ranks.each([&](testing::RankLayers::Rank& rank) {
+        const std::vector<float> x = testing::random_rows(rank.index() == 1 ? 0 : 20, 160, 1);
+        std::vector<float> out(x.size());
+        const std::vector<int64_t> tokens = {20, 0, 20};
+        const auto steps = [&] {
+          for (int i = 0; i < 3; ++i) ROTA_CHECK(rank.step(tokens, x, out).ok(), "a step");
+          ROTA_CHECK(rank.all().barrier().ok(), "a barrier");
+        };
+        steps();
+        const int64_t before = allocations.load();
+        ROTA_CHECK(rank.all().barrier().ok(), "all have looked");
+        steps();
+        if (rank.index() == 0) found = allocations.load() - before;
+        ROTA_CHECK(rank.all().barrier().ok(), "all are done");
+      });
+      EXPECT_EQ(found, 0) << to_string(transport) << (whole ? "" : ", cut experts");
     }
   }
 }

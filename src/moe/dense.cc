@@ -64,6 +64,7 @@ Result<DenseStages> DenseStages::make(const MoeConfig& config, const KernelTable
                                       Compute compute, ThreadTeam& team, int64_t max_tokens) {
   DenseStages stages;
   if (config.shared_intermediate == 0 && config.latent == 0) return stages;
+  stages.hidden_ = Extent(config.hidden);
   const int64_t widest = std::max({config.hidden, config.shared_intermediate, config.latent});
   ROTA_ASSIGN_OR_RETURN(stages.exec_, Execution::make(kernels, compute, team,
                                                       {.max_in = Extent(widest), .attention = {}}));
@@ -88,7 +89,7 @@ void DenseStages::multiply(const WeightMatrix& weights, MatrixView<const float> 
 }
 
 MatrixView<const float> DenseStages::shared(const DenseMatrices& weights,
-                                            MatrixView<const float> hidden) {
+                                            MatrixView<const float> hidden, Communicator& ranks) {
   const auto& [up, down] = *weights.shared;
   const MatrixView<float> rows = shared_.rows_view(hidden.rows());
   const MatrixView<float> inside = rows.column_range(0, up.out);
@@ -97,10 +98,15 @@ MatrixView<const float> DenseStages::shared(const DenseMatrices& weights,
     const MatrixView<float> block = inside.row_range(first, count);
     exec_->kernels().relu2(block, block);
   });
+  ranks.progress();
   // Its input is prepared before its output takes the place.
-  const MatrixView<float> out = rows.column_range(0, down.out);
-  multiply(down, inside, out);
-  return out;
+  multiply(down, inside, rows.column_range(0, down.out));
+  ranks.progress();
+  return shared_rows(hidden.rows());
+}
+
+MatrixView<const float> DenseStages::shared_rows(int64_t tokens) const {
+  return shared_.rows_view(tokens).column_range(0, hidden_);
 }
 
 MatrixView<const float> DenseStages::into_latent(const DenseMatrices& weights,

@@ -3,7 +3,7 @@
 // of the latent width, in which the routed experts of some models work.
 //
 //   MatrixView<const float> latent = dense.into_latent(layer.dense(), hidden);
-//   MatrixView<const float> shared = dense.shared(layer.dense(), hidden);
+//   MatrixView<const float> shared = dense.shared(layer.dense(), hidden, communicator);
 // Rows are independent, bit for bit. Views are valid until the same function's next call.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/linear.h"
 #include "checkpoint/model_config.h"
+#include "comm/communicator.h"
 #include "kernels/execution.h"
 #include "moe/config.h"
 #include "tensor/matrix.h"
@@ -51,7 +52,11 @@ class DenseStages {
   static Result<DenseStages> make(const MoeConfig& config, const KernelTable& kernels,
                                   Compute compute, ThreadTeam& team, int64_t max_tokens);
 
-  MatrixView<const float> shared(const DenseMatrices& weights, MatrixView<const float> hidden);
+  // Between its matmuls it lets go on what `ranks` has on its way.
+  MatrixView<const float> shared(const DenseMatrices& weights, MatrixView<const float> hidden,
+                                 Communicator& ranks);
+  // The same again, of the last call.
+  MatrixView<const float> shared_rows(int64_t tokens) const;
 
   MatrixView<const float> into_latent(const DenseMatrices& weights, MatrixView<const float> hidden);
   // Where the experts' sum goes before it leaves the latent width. [T, L]
@@ -69,6 +74,7 @@ class DenseStages {
 
   std::optional<Execution> exec_;
   Buffer prepared_;           // a matmul's input
+  Extent hidden_{1};          // H
   Matrix<float> shared_;      // [T, max(S, H)]: the shared expert's inside, then its output
   Matrix<float> latent_;      // [T, L]
   Matrix<float> latent_sum_;  // [T, L]

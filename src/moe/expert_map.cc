@@ -6,6 +6,10 @@
 
 namespace rota {
 
+std::string_view to_string(ExpertPlacement placement) {
+  return placement == ExpertPlacement::kLinear ? "linear" : "round_robin";
+}
+
 Result<ExpertMap> ExpertMap::make(int64_t experts, int ranks, int rank, ExpertPlacement placement) {
   if (experts < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
     return invalid_argument(
@@ -41,8 +45,12 @@ int ExpertMap::owner(int64_t expert) const {
 
 std::optional<int64_t> ExpertMap::local(int64_t expert) const {
   if (expert < 0 || expert >= experts_ || owner(expert) != rank_) return std::nullopt;
+  return local_at_owner(expert);
+}
+
+int64_t ExpertMap::local_at_owner(int64_t expert) const {
   if (placement_ == ExpertPlacement::kRoundRobin) return expert / ranks_;
-  return expert - first_of(rank_);
+  return expert - first_of(owner(expert));
 }
 
 int64_t ExpertMap::global(int64_t local) const {

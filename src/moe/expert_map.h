@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "base/status.h"
 
 namespace rota {
 
 enum class ExpertPlacement { kLinear, kRoundRobin };
+std::string_view to_string(ExpertPlacement placement);  // "round_robin"
 
 class ExpertMap {
  public:
@@ -26,10 +28,12 @@ class ExpertMap {
   static Result<ExpertMap> make(int64_t experts, int ranks, int rank, ExpertPlacement placement);
 
   int64_t experts() const { return experts_; }
+  int ranks() const { return ranks_; }
   int64_t local_count() const { return count_of(rank_); }
   int64_t count_of(int rank) const;
   int owner(int64_t expert) const;
   std::optional<int64_t> local(int64_t expert) const;  // nothing: not here, or no expert at all
+  int64_t local_at_owner(int64_t expert) const;        // 0 <= expert < experts()
   int64_t global(int64_t local) const;                 // 0 <= local < local_count()
 
  private:

@@ -33,6 +33,8 @@ TEST_P(ExpertMaps, EveryExpertIsOnOneRank) {
         }
         for (int64_t expert = 0; expert < experts; ++expert) {
           EXPECT_EQ(map.local(expert).has_value(), map.owner(expert) == rank);
+          const ExpertMap there = *ExpertMap::make(experts, ranks, map.owner(expert), GetParam());
+          EXPECT_EQ(map.local_at_owner(expert), there.local(expert));
         }
       }
       EXPECT_EQ(total, experts);

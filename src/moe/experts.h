@@ -44,7 +44,7 @@ struct ExpertsSizing {
   const KernelTable* kernels = nullptr;
   Compute compute = Compute::kBf16;  // ExpertsBackend::compute()
   int64_t local_experts = 0;
-  int64_t tokens = 0;  // of one run() at most
+  int64_t tokens = 0;  // of one run() at most; batched: those whose rows fill places
   int64_t places = 0;  // batched: local experts * places of each; 0: the format is not used
   int threads = 1;
 };

@@ -4,8 +4,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "quant/mxfp4.h"
-#include "quant/nvfp4.h"
 
 namespace rota {
 namespace {
@@ -15,12 +13,7 @@ constexpr int kE4m3One = 56;
 
 int64_t blocks_of(int64_t elements, int64_t block) { return round_up(elements, block) / block; }
 
-// Scale bytes of a row; one that stands for 1.
-Bytes scale_bytes(WeightFormat format, int64_t count) {
-  if (format == WeightFormat::kMxfp4) return {blocks_of(count, kMxfp4BlockElements)};
-  if (format == WeightFormat::kNvfp4) return {blocks_of(count, kNvfp4BlockElements)};
-  return {0};
-}
+// A byte of scale that stands for 1.
 int scale_of_one(WeightFormat format) {
   return format == WeightFormat::kMxfp4 ? kE8m0One : kE4m3One;
 }
@@ -96,28 +89,6 @@ Status pad_bias(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buff
 }
 
 }  // namespace
-
-Bytes row_bytes(WeightFormat format, int64_t count) {
-  switch (format) {
-    case WeightFormat::kBf16:
-      return {count * 2};
-    case WeightFormat::kFloat32:
-      return {count * 4};
-    case WeightFormat::kMxfp4:
-      return kMxfp4BlockBytes * blocks_of(count, kMxfp4BlockElements);
-    case WeightFormat::kNvfp4:
-      return kNvfp4BlockBytes * blocks_of(count, kNvfp4BlockElements);
-    case WeightFormat::kFp8:
-      return {count};
-  }
-  return {0};
-}
-
-Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias) {
-  Bytes bytes = row_bytes(format, in.padded()) * out.padded();
-  bytes = bytes + scale_bytes(format, in.padded()) * out.padded();
-  return bias ? bytes + Bytes{out.padded() * static_cast<int64_t>(sizeof(Bf16))} : bytes;
-}
 
 Result<WeightMatrix> pad_matrix(const WeightMatrix& view, Extent out, Extent in,
                                 std::vector<Buffer>& buffers) {

@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/matmul.h"
+#include "kernels/weight_matrix.h"
 #include "platform/memory.h"
 
 namespace rota {
-
-// Bytes of `count` neighbouring elements of a row; block formats: of all blocks that they touch.
-Bytes row_bytes(WeightFormat format, int64_t count);
-
-// Bytes of a matrix of these widths in a format: codes and scales, and the bias where there is one;
-// factors, a few numbers, are not counted.
-Bytes matrix_bytes(WeightFormat format, Extent out, Extent in, bool bias);
 
 // `view` is unpadded, out and in have its logical sizes. The copy lives in `buffers`.
 Result<WeightMatrix> pad_matrix(const WeightMatrix& view, Extent out, Extent in,

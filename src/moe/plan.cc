@@ -5,29 +5,56 @@
 #include "moe/routing.h"
 
 namespace rota {
+namespace {
+
+Result<ExpertMap> map_of(const MoeConfig& config, const MoeParallel& parallel) {
+  if (!parallel.shape.expert_parallel) return ExpertMap::whole(config.router.experts);
+  return ExpertMap::make(config.router.experts, parallel.shape.ranks(), parallel.shape.rank,
+                         parallel.placement);
+}
+
+std::string describe_rank(const MoePlan& plan) {
+  const ParallelShape& shape = plan.parallel.shape;
+  const std::string rank = fmt::format("; rank {} of {} (data {} x tensor {}): ", shape.rank,
+                                       shape.ranks(), shape.dp, shape.tp);
+  if (shape.expert_parallel) {
+    return rank + fmt::format("{} of {} experts, {}", plan.map.local_count(), plan.map.experts(),
+                              to_string(plan.parallel.placement));
+  }
+  if (!plan.widths.intermediate) return rank + "no part of an expert";
+  const int64_t begin = plan.widths.intermediate_begin;
+  return rank + fmt::format("rows {} to {} of each expert", begin,
+                            begin + plan.widths.intermediate->logical() - 1);
+}
+
+}  // namespace
 
 Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
-                         const BackendContext& context) {
+                         const BackendContext& context, const MoeParallel& parallel) {
   ROTA_RETURN_IF_ERROR(check_router(config.router));
   MoePlan plan;
   plan.config = config;
   plan.context = context;
+  plan.parallel = parallel;
   ROTA_ASSIGN_OR_RETURN(plan.choice, select_backend(config, context, options.backend));
   ROTA_ASSIGN_OR_RETURN(plan.widths,
                         plan_widths({.moe = config,
                                      .experts = plan.choice.backend,
-                                     .transport = plan.transport,
-                                     .parallel = {},
+                                     .transport = parallel.transport,
+                                     .parallel = parallel.shape,
                                      .hidden_alignment = options.hidden_alignment,
                                      .intermediate_alignment = options.intermediate_alignment}));
-  plan.layer_bytes = expert_bytes(config, plan.widths, config.router.experts);
+  ROTA_ASSIGN_OR_RETURN(plan.map, map_of(config, parallel));
+  if (plan.widths.intermediate) {
+    plan.layer_bytes = expert_bytes(config, plan.widths, plan.map.local_count());
+  }
   return plan;
 }
 
 std::string describe(const MoePlan& plan) {
   std::string text = fmt::format(
       "experts {}, prepare/finalize {}, hidden {}, intermediate {}", plan.choice.describe(),
-      to_string(plan.transport), to_string(plan.widths.experts_in),
+      to_string(plan.parallel.transport), to_string(plan.widths.experts_in),
       plan.widths.intermediate ? to_string(*plan.widths.intermediate) : "none (an empty shard)");
   if (plan.config.latent > 0) {
     text += fmt::format(", latent in a model of {}", plan.config.hidden);
@@ -35,6 +62,7 @@ std::string describe(const MoePlan& plan) {
   if (plan.config.shared_intermediate > 0) {
     text += fmt::format(", shared expert {}", plan.config.shared_intermediate);
   }
+  if (plan.parallel.shape.ranks() > 1) text += describe_rank(plan);
   return text;
 }
 

@@ -1,7 +1,8 @@
 // Everything that is decided about a model's mixture layers before a weight is read: backend,
-// prepare/finalize, widths, bytes. Pure: `rota plan` prints it, the model is built from it.
+// prepare/finalize, widths, experts, bytes; of one rank of those that share the model. Pure: `rota
+// plan` prints it, the model is built from it.
 //
-//   ROTA_ASSIGN_OR_RETURN(MoePlan plan, plan_moe(moe_config(config), options, context));
+//   ROTA_ASSIGN_OR_RETURN(MoePlan plan, plan_moe(moe_config(config), options, context, parallel));
 //   log::info("mixture layers: {}", describe(plan));
 #pragma once
 
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "moe/config.h"
+#include "moe/expert_map.h"
 #include "moe/experts.h"
 #include "moe/options.h"
 #include "moe/select_backend.h"
@@ -16,19 +18,31 @@
 
 namespace rota {
 
+// One of the ranks that share a model, and how tokens reach the experts of the others.
+struct MoeParallel {
+  ParallelShape shape = {};
+  Transport transport = Transport::kNoDpEp;
+  ExpertPlacement placement = ExpertPlacement::kLinear;
+
+  // Else every rank holds a part of each expert.
+  bool experts_whole() const { return shape.shards() == 1; }
+};
+
 struct MoePlan {
   MoeConfig config;
   BackendContext context;
   BackendChoice choice;
-  Transport transport = Transport::kNoDpEp;
+  MoeParallel parallel;
   WidthPlan widths;
-  ExpertBytes layer_bytes;  // of one layer
+  ExpertMap map = ExpertMap::whole(1);  // of this rank
+  ExpertBytes layer_bytes;              // of one layer, on this rank
 };
 
 Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
-                         const BackendContext& context);
+                         const BackendContext& context, const MoeParallel& parallel = {});
 
-// "cpu_mxfp4_bf16, prepare/finalize no_dp_ep, hidden 2880 -> 3072, intermediate 2880; ..."
+// "experts cpu_mxfp4_bf16, prepare/finalize no_dp_ep, hidden 2880 -> 3072, intermediate 2880"; of
+// several ranks: "...; rank 3 of 8 (data 8 x tensor 1): 16 of 128 experts, linear"
 std::string describe(const MoePlan& plan);
 
 }  // namespace rota

@@ -2,66 +2,139 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 
 namespace rota {
-namespace {
-
-// The most tokens, halving from max_tokens, whose workspace is no larger than allowed.
-int64_t tokens_a_pass(const ExpertsBackend& backend, ExpertsSizing sizing, int64_t max_tokens,
-                      Bytes max_workspace) {
-  int64_t tokens = max_tokens;
-  for (; tokens > 1; tokens = (tokens + 1) / 2) {
-    sizing.tokens = tokens;
-    if (backend.workspace_bytes(sizing) <= max_workspace) break;
-  }
-  return tokens;
-}
-
-}  // namespace
 
 MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                     Communicator& communicator)
-    : plan_(&plan), team_(&team), communicator_(&communicator) {
+                     const MoeRanks& ranks)
+    : plan_(&plan), team_(&team), ranks_(ranks) {
+  const Compute compute = plan.choice.backend->compute(plan.context.compute);
+  travel_ = {.transport = plan.parallel.transport,
+             .plan = &plan.widths,
+             .config = &plan.config,
+             .map = plan.map,
+             .experts_whole = plan.parallel.experts_whole(),
+             .compute = compute,
+             .max_tokens = 1,
+             .ranks = plan.parallel.shape.ranks(),
+             .kernels = &kernels,
+             .team = &team,
+             .communicator = ranks.all};
   sizing_ = {.config = &plan.config,
              .plan = &plan.widths,
              .kernels = &kernels,
-             .compute = plan.choice.backend->compute(plan.context.compute),
-             .local_experts = plan.config.router.experts,
+             .compute = compute,
+             .local_experts = travel_.most_experts(),
              .tokens = 1,
              .threads = team.size()};
 }
 
 Result<MoeRunner> MoeRunner::make(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
-                                  int64_t max_tokens, Bytes max_workspace,
-                                  Communicator& communicator) {
-  ROTA_CHECK(max_tokens >= 1, "a runner for at least one token");
-  MoeRunner runner(plan, kernels, team, communicator);
-  const ExpertsBackend& backend = *plan.choice.backend;
-  runner.sizing_.tokens = tokens_a_pass(backend, runner.sizing_, max_tokens, max_workspace);
-  const int64_t bytes = backend.workspace_bytes(runner.sizing_).count;
-  ROTA_ASSIGN_OR_RETURN(runner.experts_workspace_,
-                        Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));
-  ROTA_ASSIGN_OR_RETURN(runner.gate_, Gate::make(plan.config, kernels, team, max_tokens));
-  ROTA_ASSIGN_OR_RETURN(runner.dense_, DenseStages::make(plan.config, kernels, plan.context.compute,
-                                                         team, max_tokens));
+                                  int64_t max_tokens, Bytes max_workspace, const MoeRanks& ranks) {
+  ROTA_CHECK(ranks.all->ranks() == plan.parallel.shape.ranks() &&
+                 ranks.all->rank() == plan.parallel.shape.rank,
+             "a plan of this rank among these");
+  MoeRunner runner(plan, kernels, team, ranks);
+  runner.choose_tokens(max_tokens, max_workspace);
+  ROTA_RETURN_IF_ERROR(runner.agree_on_tokens());
+  ROTA_RETURN_IF_ERROR(runner.allocate_experts());
+  ROTA_RETURN_IF_ERROR(runner.allocate_stages(max_tokens));
   return runner;
 }
 
+Result<int64_t> MoeRunner::count_workspace(const MoePlan& plan, const KernelTable& kernels,
+                                           ThreadTeam& team, int64_t max_tokens,
+                                           Bytes max_workspace) {
+  MoeRunner runner(plan, kernels, team, {});
+  runner.choose_tokens(max_tokens, max_workspace);
+  // Memory that nobody touches is none: it is taken to be counted.
+  ROTA_RETURN_IF_ERROR(runner.allocate_stages(max_tokens));
+  return runner.workspace_bytes();
+}
+
+// The most tokens, halving from max_tokens, whose workspace is no larger than allowed.
+void MoeRunner::choose_tokens(int64_t max_tokens, Bytes max_workspace) {
+  ROTA_CHECK(max_tokens >= 1, "a runner for at least one token");
+  const StepPasses one(plan_->parallel.shape, plan_->parallel.transport, 1);
+  int64_t tokens = (max_tokens + one.parts() - 1) / one.parts();
+  for (size_for(tokens); tokens > 1 && pass_workspace() > max_workspace; size_for(tokens)) {
+    tokens = (tokens + 1) / 2;
+  }
+}
+
+void MoeRunner::size_for(int64_t tokens) {
+  tokens_ = tokens;
+  passes_.emplace(plan_->parallel.shape, plan_->parallel.transport, tokens);
+  travel_.max_tokens = tokens;
+  const PrepareFinalizeNeeds needs = prepare_finalize_needs(travel_);
+  sizing_.tokens = needs.tokens;
+  sizing_.places = needs.places * sizing_.local_experts;
+}
+
+// Ranks may hold more or less, in more or fewer threads.
+Status MoeRunner::agree_on_tokens() {
+  const auto ranks = static_cast<size_t>(ranks_.all->ranks());
+  if (ranks == 1) return {};
+  std::vector<int64_t> tokens(ranks), begin(ranks + 1);
+  for (size_t rank = 0; rank <= ranks; ++rank) {
+    begin[rank] = static_cast<int64_t>(rank * sizeof(int64_t));
+  }
+  ROTA_RETURN_IF_ERROR(ranks_.all->all_gather(
+      std::as_bytes(std::span(&tokens_, 1)),
+      {.data = std::as_writable_bytes(std::span(tokens)).data(), .begin = begin}));
+  size_for(*std::min_element(tokens.begin(), tokens.end()));
+  return {};
+}
+
+Status MoeRunner::allocate_experts() {
+  const int64_t bytes = plan_->choice.backend->workspace_bytes(sizing_).count;
+  ROTA_ASSIGN_OR_RETURN(experts_workspace_,
+                        Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));
+  ROTA_ASSIGN_OR_RETURN(prepare_finalize_, make_prepare_finalize(travel_));
+  if (shares_tokens()) {
+    ROTA_CHECK(ranks_.tensor->ranks() == passes_->parts(), "a communicator of the group");
+    ROTA_ASSIGN_OR_RETURN(tensor_rows_, TensorRows::make(*ranks_.tensor, tokens_ * passes_->parts(),
+                                                         plan_->widths.cut));
+  }
+  return {};
+}
+
+Status MoeRunner::allocate_stages(int64_t max_tokens) {
+  const KernelTable& kernels = *sizing_.kernels;
+  ROTA_ASSIGN_OR_RETURN(gate_, Gate::make(plan_->config, kernels, *team_, max_tokens));
+  ROTA_ASSIGN_OR_RETURN(dense_, DenseStages::make(plan_->config, kernels, plan_->context.compute,
+                                                  *team_, max_tokens));
+  return {};
+}
+
+Bytes MoeRunner::pass_workspace() const {
+  Bytes bytes =
+      plan_->choice.backend->workspace_bytes(sizing_) + prepare_finalize_needs(travel_).workspace;
+  if (shares_tokens()) {
+    bytes =
+        bytes + TensorRows::bytes(passes_->parts(), tokens_ * passes_->parts(), plan_->widths.cut);
+  }
+  return bytes;
+}
+
 int64_t MoeRunner::workspace_bytes() const {
-  return static_cast<int64_t>(experts_workspace_.size()) + gate_.workspace_bytes() +
-         dense_.workspace_bytes();
+  return pass_workspace().count + gate_.workspace_bytes() + dense_.workspace_bytes();
 }
 
 Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
                       MoeTrace* trace) {
   ROTA_CHECK(hidden.rows() == out.rows() && out.width().logical() == plan_->widths.final.logical(),
              "a row out for each row in");
+  if (const int64_t tokens = hidden.rows(); plan_->parallel.shape.dp == 1) begin_step({&tokens, 1});
+  ROTA_CHECK(passes_->tokens_of_mine() == hidden.rows(), "as many tokens as begin_step() said");
   const TopK topk = gate_.run(layer.router(), layer.correction_bias(), hidden);
   if (trace != nullptr) trace->routed(topk);
-  ROTA_RETURN_IF_ERROR(run_routed(layer, hidden, topk, out));
-  add_shared(layer, hidden, out, trace);
+  const Call call{.layer = &layer, .hidden = hidden, .topk = topk};
+  ROTA_RETURN_IF_ERROR(run_routed(call, out));
+  add_shared(call, out, trace);
   const std::span<int64_t> served = layer.served();
   for (int64_t slot = 0; slot < topk.tokens * topk.k; ++slot) {
     ++served[static_cast<size_t>(topk.ids[slot])];
@@ -69,51 +142,55 @@ Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, Mat
   return {};
 }
 
-Status MoeRunner::run_routed(const MoeLayer& layer, MatrixView<const float> hidden,
-                             const TopK& topk, MatrixView<float> out) {
-  if (!plan_->widths.latent_in) return run_experts(layer, hidden, topk, out);
-  const MatrixView<float> sum = dense_.latent_sum(hidden.rows());
-  ROTA_RETURN_IF_ERROR(run_experts(layer, dense_.into_latent(layer.dense(), hidden), topk, sum));
-  dense_.out_of_latent(layer.dense(), sum, out);
+Status MoeRunner::run_routed(const Call& call, MatrixView<float> out) {
+  if (!plan_->widths.latent_in) return run_experts(call, call.hidden, out);
+  const DenseMatrices& dense = call.layer->dense();
+  const MatrixView<float> sum = dense_.latent_sum(call.hidden.rows());
+  ROTA_RETURN_IF_ERROR(run_experts(call, dense_.into_latent(dense, call.hidden), sum));
+  dense_.out_of_latent(dense, sum, out);
   return {};
 }
 
-void MoeRunner::add_shared(const MoeLayer& layer, MatrixView<const float> hidden,
-                           MatrixView<float> out, MoeTrace* trace) {
+void MoeRunner::run_shared(const Call& call) {
+  if (plan_->widths.shared_add) dense_.shared(call.layer->dense(), call.hidden, *ranks_.all);
+}
+
+void MoeRunner::add_shared(const Call& call, MatrixView<float> out, MoeTrace* trace) {
   if (!plan_->widths.shared_add) return;
-  const MatrixView<const float> shared = dense_.shared(layer.dense(), hidden);
+  const MatrixView<const float> shared = dense_.shared_rows(call.hidden.rows());
   if (trace != nullptr) trace->parts(out, shared);
   dense_.add(out, shared);
 }
 
-Status MoeRunner::run_experts(const MoeLayer& layer, MatrixView<const float> in, const TopK& topk,
-                              MatrixView<float> sum) {
-  for (int64_t first = 0; first < in.rows(); first += sizing_.tokens) {
-    const int64_t count = std::min(sizing_.tokens, in.rows() - first);
-    ROTA_RETURN_IF_ERROR(run_pass(layer, in.row_range(first, count), topk.range(first, count),
-                                  sum.row_range(first, count)));
+Status MoeRunner::run_experts(const Call& call, MatrixView<const float> in, MatrixView<float> sum) {
+  for (int64_t index = 0; index < passes_->count(); ++index) {
+    const MoePass pass = passes_->at(index);
+    const auto rows = [](auto matrix, const ShardRange& range) {
+      return matrix.row_range(range.begin, range.end - range.begin);
+    };
+    ROTA_RETURN_IF_ERROR(prepare_finalize_->start_dispatch(
+        {.hidden = rows(in, pass.mine),
+         .topk = call.topk.range(pass.mine.begin, pass.mine.end - pass.mine.begin),
+         .tokens_of_rank = pass.tokens_of_rank}));
+    if (index == 0) run_shared(call);
+    ROTA_RETURN_IF_ERROR(finish_pass(*call.layer, rows(sum, pass.mine)));
+    if (tensor_rows_) ROTA_RETURN_IF_ERROR(tensor_rows_->gather(rows(sum, pass.group)));
   }
   return {};
 }
 
-Status MoeRunner::run_pass(const MoeLayer& layer, MatrixView<const float> hidden, const TopK& topk,
-                           MatrixView<float> out) {
-  const PrepareFinalize& prepare_finalize = prepare_finalize_for(plan_->transport);
-  const DispatchedTokens tokens = prepare_finalize.dispatch(hidden, topk);
+Status MoeRunner::finish_pass(const MoeLayer& layer, MatrixView<float> sum) {
+  ROTA_ASSIGN_OR_RETURN(const ExpertsInput input, prepare_finalize_->finish_dispatch());
   ROTA_ASSIGN_OR_RETURN(const ExpertsOutput experts,
                         plan_->choice.backend->run(
                             {.sizing = &sizing_,
                              .layer = &layer,
-                             .hidden = tokens.hidden,
-                             .topk = tokens.topk,
+                             .hidden = input.hidden,
+                             .topk = input.topk,
+                             .batched = input.batched,
                              .team = team_,
                              .workspace = {experts_workspace_.data(), experts_workspace_.size()}}));
-  Partial<float> routed = prepare_finalize.combine({.experts = &experts,
-                                                    .topk = topk,
-                                                    .out = out.column_range(0, plan_->widths.cut),
-                                                    .kernels = sizing_.kernels,
-                                                    .team = team_});
-  return communicator_->reduce(std::move(routed)).status();
+  return prepare_finalize_->combine(experts, sum.column_range(0, plan_->widths.cut)).status();
 }
 
 }  // namespace rota

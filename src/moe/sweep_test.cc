@@ -1,5 +1,5 @@
 // Every width: layer kinds x shapes x alignments of hidden and intermediate x tensor-parallel shards
-// and expert-parallel ranks, each rank loaded by MoeLayer::load() from one file, all of them in one
+// and expert-parallel ranks, each rank loaded by MoeLayer::load() from one file, all of them threads of one
 // process. The ranks' Partial outputs add up to what the unpadded layer computes alone: exactly, in
 // ref with integers; within rounding, in the vector backends with BF16 inputs. What every rank holds
 // whole (shared experts, the ways into and out of the latent width) enters once on each of them.
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/testing/ranks_in_turn.h"
+#include "comm/loopback.h"
 #include "kernels/testing/harness.h"
 #include "moe/runner.h"
 #include "moe/testing/moe_case.h"
@@ -187,9 +187,12 @@ class Subject {
   }
   Compute compute() const { return integers_ ? Compute::kFloat32 : Compute::kBf16; }
 
-  MoePlan plan_of(const SweepCase& c, int shard) const {
+  // Each rank has a shard of its experts: more than plan_moe() would plan.
+  MoePlan plan_of(const SweepCase& c, int rank) const {
+    const int shard = rank / c.parallel.ep, owner = rank % c.parallel.ep;
     const BackendContext context{.cpu = detect_cpu(), .isa = kernels().isa, .compute = compute()};
-    auto plan = plan_moe(layer_.config(), {.backend = integers_ ? "ref" : "auto"}, context);
+    auto plan = plan_moe(layer_.config(), {.backend = integers_ ? "ref" : "auto"}, context,
+                         {.shape = {.tp = c.parallel.tp * c.parallel.ep, .rank = rank}});
     ROTA_CHECK(plan.ok(), plan.status().message());
     auto widths = plan_widths({.moe = layer_.config(),
                                .experts = plan->choice.backend,
@@ -198,39 +201,29 @@ class Subject {
                                .intermediate_alignment = c.intermediate_alignment});
     ROTA_CHECK(widths.ok(), widths.status().message());
     plan->widths = *widths;
+    plan->map =
+        *ExpertMap::make(SyntheticLayer::kExperts, c.parallel.ep, owner, c.parallel.placement);
     return std::move(plan).value();
   }
 
-  // What the last of the ranks ends up with, and each of them if all of them see the sums.
+  // What each rank ends up with.
   std::vector<float> run(const SweepCase& c) {
-    testing::RanksInTurn ranks(c.parallel.tp * c.parallel.ep);
-    std::vector<float> last;
-    in_turn(c, ranks, [&](std::vector<float> out) { last = std::move(out); });
-    if (!c.kind_of().has_dense()) return last;
-    in_turn(c, ranks, [&](const std::vector<float>& out) { EXPECT_EQ(out, last); });
-    return last;
+    LoopbackRanks ranks(c.parallel.tp * c.parallel.ep, {.check_collectives = true});
+    std::vector<std::vector<float>> outputs(static_cast<size_t>(c.parallel.tp * c.parallel.ep));
+    ranks.run([&](Communicator& rank) {
+      outputs[static_cast<size_t>(rank.rank())] = output_of(plan_of(c, rank.rank()), rank);
+    });
+    for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+    return outputs.front();
   }
 
-  // One round of turns; `see` gets the output of each rank.
-  template <typename See>
-  void in_turn(const SweepCase& c, testing::RanksInTurn& ranks, const See& see) {
-    for (int shard = 0; shard < c.parallel.tp; ++shard) {
-      const MoePlan plan = plan_of(c, shard);
-      for (int owner = 0; owner < c.parallel.ep; ++owner) {
-        ranks.begin(shard * c.parallel.ep + owner);
-        const auto map =
-            ExpertMap::make(SyntheticLayer::kExperts, c.parallel.ep, owner, c.parallel.placement);
-        see(output_of(plan, *map, ranks));
-      }
-    }
-  }
-
-  std::vector<float> output_of(const MoePlan& plan, const ExpertMap& map, Communicator& ranks) {
+  std::vector<float> output_of(const MoePlan& plan, Communicator& ranks) {
     auto layer = MoeLayer::load(
         layer_.checkpoint(), layer_.names(),
-        {.config = &plan.config, .plan = &plan.widths, .map = map, .compute = compute()});
+        {.config = &plan.config, .plan = &plan.widths, .map = plan.map, .compute = compute()});
     ROTA_CHECK(layer.ok(), layer.status().message());
-    auto runner = MoeRunner::make(plan, kernels(), team_, kTokens, kMoeWorkspace, ranks);
+    ThreadTeam team({.threads = 1, .pin = false});
+    auto runner = MoeRunner::make(plan, kernels(), team, kTokens, kMoeWorkspace, ranks);
     ROTA_CHECK(runner.ok(), runner.status().message());
     TailedRows out(plan.config.hidden);
     const Status status = runner->run(*layer, input_.view(), out.view());
@@ -242,7 +235,6 @@ class Subject {
   SyntheticLayer layer_;
   bool integers_;
   TailedRows input_;
-  ThreadTeam team_{{.threads = 1, .pin = false}};
   std::vector<float> whole_;
 };
 

@@ -198,16 +198,6 @@ WeightMatrix shard_of(const WeightMatrix& whole, Role role, const MoeConfig& con
   return shard;
 }
 
-int64_t whole_blocks(int64_t elements, int64_t block) {
-  ROTA_CHECK(elements % block == 0, "a slice begins with a whole block");
-  return elements / block;
-}
-
-// Elements under one of WeightMatrix::scales.
-int64_t scale_block(WeightFormat format) {
-  return format == WeightFormat::kNvfp4 ? kNvfp4BlockElements : kMxfp4BlockElements;
-}
-
 // The matrix of an expert that has tensors of its own.
 Result<WeightMatrix> load_one(const Checkpoint& checkpoint, const MoeConfig& config,
                               RoleShape shape, int64_t expert, FactorStore& factors) {
@@ -243,33 +233,6 @@ WeightMatrix& matrix_of(Role role, ExpertMatrices& expert) {
 }
 
 }  // namespace
-
-WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
-  WeightMatrix slice = weights;
-  slice.out = Extent(count);
-  if (weights.order == WeightOrder::kOutIn) {
-    slice.data += first * weights.row_stride.count;
-  } else {
-    slice.data += row_bytes(weights.format, first).count;
-  }
-  if (weights.scales != nullptr) slice.scales += first * weights.scale_stride.count;
-  if (weights.bias != nullptr) slice.bias += first;
-  slice.factors.first_row += first;
-  return slice;
-}
-
-WeightMatrix input_slice(const WeightMatrix& weights, int64_t first, int64_t count) {
-  WeightMatrix slice = weights;
-  slice.in = Extent(count);
-  if (weights.order == WeightOrder::kInOut) {
-    slice.data += first * weights.row_stride.count;
-    return slice;
-  }
-  slice.data += row_bytes(weights.format, first).count;
-  if (weights.scales != nullptr) slice.scales += whole_blocks(first, scale_block(weights.format));
-  if (weights.folds()) slice.factors.data += whole_blocks(first, weights.factors.columns);
-  return slice;
-}
 
 ExpertBytes expert_bytes(const MoeConfig& config, const WidthPlan& plan, int64_t experts) {
   ExpertBytes total;

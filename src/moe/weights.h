@@ -24,6 +24,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/linear.h"
 #include "kernels/matmul.h"
+#include "kernels/weight_matrix.h"
 #include "moe/config.h"
 #include "moe/dense.h"
 #include "moe/expert_map.h"
@@ -42,12 +43,6 @@ struct ExpertMatrices {
   WeightMatrix up;
   WeightMatrix down;  // [H, I]
 };
-
-// Outputs [first, first + count) of a matrix, as a matrix of its own.
-WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count);
-// Inputs [first, first + count), likewise: a view whose rows lie as far apart as those of the whole.
-// Block formats: whole blocks, of which the last one of the matrix may be short. The bias stays.
-WeightMatrix input_slice(const WeightMatrix& weights, int64_t first, int64_t count);
 
 // What a layer's experts cost: `mapped` bytes are read in the file where they lie, `copied` ones
 // are in memory of our own.

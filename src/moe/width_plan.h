@@ -100,6 +100,7 @@ Result<WidthPlan> plan_widths(const PlanInputs& inputs);
 struct ShardRange {
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t size() const { return end - begin; }
 };
 ShardRange shard_range(int64_t size, int64_t block, int parts, int index);
 

@@ -33,6 +33,7 @@ struct Layout {
   int64_t out_stride = 0;   // elements of a row of the output
   int64_t tile = 0;         // columns of h in one item
   int64_t down_tile = 0;
+  int64_t max_slots = 0;
   int64_t max_rows = 0;
   int64_t member_scratch = 0;  // bytes
   // Byte offsets.
@@ -72,7 +73,8 @@ Layout::Layout(const ExpertsSizing& sizing, const KernelTable& kernels) {
   out_stride = to_lines(plan.experts_out.padded() * kFloat) / kFloat;
   tile = round_up(kTileColumns, kernels.column_granularity(gate_up, sizing.compute));
   down_tile = round_up(kTileColumns, kernels.column_granularity(down, sizing.compute));
-  max_rows = std::max(sizing.tokens * config.router.top_k, sizing.places);
+  max_rows = sizing.tokens * config.router.top_k;
+  max_slots = std::max(max_rows, sizing.places);
   member_scratch = to_lines(std::max(kernels.matmul_scratch_bytes(plan.experts_in).count,
                                      kernels.matmul_scratch_bytes(intermediate).count));
 
@@ -82,7 +84,7 @@ Layout::Layout(const ExpertsSizing& sizing, const KernelTable& kernels) {
     return at;
   };
   constexpr int64_t kIndex = sizeof(int32_t);
-  index = reserve(group_rows_storage(max_rows, sizing.local_experts) * kIndex);
+  index = reserve(group_rows_storage(max_slots, sizing.local_experts) * kIndex);
   item_begin = reserve((sizing.local_experts + 1) * static_cast<int64_t>(sizeof(int64_t)));
   inputs_or_outputs =
       reserve(max_rows * std::max(in_layout.token_stride.count, out_stride * kFloat));
@@ -100,13 +102,14 @@ class GroupedRun {
     const MoeLayer& layer = *run.layer;
     const int64_t slots = run.batched ? run.hidden.rows() : run.topk.tokens * run.topk.k;
     ROTA_CHECK(
-        static_cast<int64_t>(run.workspace.size()) >= layout_.total && slots <= layout_.max_rows,
+        static_cast<int64_t>(run.workspace.size()) >= layout_.total && slots <= layout_.max_slots,
         "the experts' workspace was sized for fewer tokens");
     const std::span<int32_t> storage(
         at<int32_t>(layout_.index),
         static_cast<size_t>(group_rows_storage(slots, layer.map().local_count())));
     rows_ = run.batched ? group_rows(*run.batched, storage)
                         : group_rows(run.topk, layer.map(), storage);
+    ROTA_CHECK(rows_.rows() <= layout_.max_rows, "the workspace was sized for fewer tokens");
   }
 
   Result<ExpertsOutput> operator()() {

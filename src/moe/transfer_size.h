@@ -1,0 +1,31 @@
+// Bytes that leave a rank in a pass of a mixture: what Communicator::traffic() counts, exactly. Pure:
+// `rota plan` prints them, a test holds the two together.
+//
+//   const TransferSize size = transfer_size(plan);
+//   size.out * remote_ranks_of_a_token + size.home * remote_slots + size.pass
+#pragma once
+
+#include <span>
+
+#include "moe/plan.h"
+#include "moe/routing.h"
+
+namespace rota {
+
+struct TransferSize {
+  // A token, to each other rank that it goes to: to all (allgather), to those of its experts (alltoallv).
+  // low_latency: each of its slots, to the rank of its expert. no_dp_ep: none.
+  Bytes out;
+  // Back: a slot's row, to its token's home. Where experts are cut: a token's share, from each rank.
+  Bytes home;
+  Bytes pass;  // whatever is sent: counts
+  Bytes
+      group;  // where tensor-parallel ranks share the tokens: a token's sum, to each of the others
+};
+TransferSize transfer_size(const MoePlan& plan);
+
+// What plan's rank sends to others in a pass. ids_of_rank [ranks]: of the tokens that each rank sends;
+// weights are not looked at.
+Bytes sent_in_pass(const MoePlan& plan, std::span<const TopK> ids_of_rank);
+
+}  // namespace rota
