@@ -34,6 +34,9 @@ using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)
 struct LoadOptions {
   LoadProgress progress = {};
   int threads = 4;
+  // Processes of one host share its page cache: warm() reads part `part` of `parts`.
+  int part = 0;
+  int parts = 1;
   bool prefer_copy = false;   // lock_in_memory(): a private copy even where mlock is allowed
   std::stop_token stop = {};  // ends early with kCancelled
 };

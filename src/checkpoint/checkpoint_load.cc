@@ -38,7 +38,11 @@ Status read_piece(const std::string& path, std::span<std::byte> out, int64_t at)
 
 Status Checkpoint::warm(const LoadOptions& options) const {
   if (state_->mapped.empty()) return {};  // nothing to read, or in memory already
-  const auto pieces = cut_into_pieces(state_->file_sizes, kReadPieceBytes);
+  const auto all = cut_into_pieces(state_->file_sizes, kReadPieceBytes);
+  const auto count = static_cast<int64_t>(all.size());
+  const auto pieces = std::span(all)
+                          .first(static_cast<size_t>(count * (options.part + 1) / options.parts))
+                          .subspan(static_cast<size_t>(count * options.part / options.parts));
   return run_pieces(pieces, options, [&](const LoadPiece& piece) {
     return state_->mapped[piece.item].read_ahead(static_cast<size_t>(piece.offset),
                                                  static_cast<size_t>(piece.length));

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "model/add_projection.h"
+
 namespace rota {
 
 Result<AttentionWorkspace> AttentionWorkspace::allocate(const ModelConfig& config,
@@ -113,8 +115,8 @@ void AttentionBlock::attend(const AttentionStep& step, const QueryTile& tile, in
        .scratch = step.exec->scratch(member)});
 }
 
-void AttentionBlock::run(const AttentionStep& step, MatrixView<const float> in,
-                         MatrixView<float> residual) const {
+Status AttentionBlock::run(const AttentionStep& step, MatrixView<const float> in,
+                           MatrixView<float> residual) const {
   const Execution& exec = *step.exec;
   AttentionWorkspace& workspace = *step.workspace;
   const int64_t tokens = in.rows();
@@ -137,12 +139,10 @@ void AttentionBlock::run(const AttentionStep& step, MatrixView<const float> in,
 
   const MatrixView<float> attended = workspace.attended.rows_view(tokens);
   input = exec.prepare(attended, o_.in(), o_.layout(), workspace.prepared.data());
-  // q, k and v have been used: their place takes the projection until it is added, tile by tile.
-  const MatrixView<float> projected = workspace.qkv.rows_view(tokens);
-  o_.run(exec, input, projected, [&](int64_t first, int64_t count, int) {
-    exec.kernels().add(residual.column_range(first, Extent(count)),
-                       projected.column_range(first, Extent(count)));
-  });
+  // q, k and v have been used: their place takes the projection until it is added.
+  const MatrixView<float> projected =
+      workspace.qkv.rows_view(tokens).column_range(0, Extent(o_.columns()));
+  return add_projection(exec, o_, input, projected, residual, *step.tensor);
 }
 
 }  // namespace rota

@@ -5,10 +5,9 @@
 //
 // Contract: a row's result depends on its own sequence alone. Keys and values of the step are
 // stored before any query attends. in [T, hidden] is the normed input; residual [T, hidden] += the
-// block's output.
+// block's output. A tensor-parallel rank has some of the heads: what it adds is the sum over the ranks.
 //
-//   block.run({.exec = exec, .chunks = batch.chunks, .layout = layout, .cache = cache, ...}, in,
-//   x);
+//   ROTA_RETURN_IF_ERROR(block.run({.exec = exec, .chunks = batch.chunks, ...}, in, x));
 #pragma once
 
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "comm/communicator.h"
 #include "kernels/execution.h"
 #include "kernels/linear.h"
 #include "model/decoder_weights.h"
@@ -42,12 +42,13 @@ struct AttentionStep {
   const float* cos = nullptr;  // [T, head_dim / 2]; none: the model does not rotate
   const float* sin = nullptr;
   AttentionWorkspace* workspace = nullptr;
+  Communicator* tensor = &loopback();  // the ranks over which heads are cut
 };
 
 class AttentionBlock {
  public:
   struct Geometry {
-    int64_t heads = 0;
+    int64_t heads = 0;   // here, as in `kv`
     int64_t window = 0;  // 0: full
     float norm_eps = 0;  // of q_norm and k_norm
     KvShape kv;
@@ -60,7 +61,9 @@ class AttentionBlock {
   Bytes prepared_per_token() const;
   Bytes weight_bytes() const;  // that one token reads
 
-  void run(const AttentionStep& step, MatrixView<const float> in, MatrixView<float> residual) const;
+  // Fails with its communicator alone.
+  Status run(const AttentionStep& step, MatrixView<const float> in,
+             MatrixView<float> residual) const;
 
  private:
   AttentionBlock(Linear qkv, Linear o, AttentionWeights weights, const Geometry& geometry)

@@ -99,14 +99,15 @@ TEST_P(AttentionGolden, SevenTokensOfALayer) {
 
   const MatrixView<const float> in(golden.floats(name + ".in").data(), tokens,
                                    Extent(config->hidden), config->hidden);
-  block->run({.exec = &*exec,
-              .chunks = std::span(&chunk, 1),
-              .layout = &layout,
-              .cache = &*cache,
-              .cos = cos.data(),
-              .sin = sin.data(),
-              .workspace = &*workspace},
-             in, residual->view());
+  const Status status = block->run({.exec = &*exec,
+                                    .chunks = std::span(&chunk, 1),
+                                    .layout = &layout,
+                                    .cache = &*cache,
+                                    .cos = cos.data(),
+                                    .sin = sin.data(),
+                                    .workspace = &*workspace},
+                                   in, residual->view());
+  ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_LE(relative_rms(golden.floats(name + ".out"), residual->view()), 1e-5);
 }
 

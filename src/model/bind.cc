@@ -7,6 +7,12 @@
 
 namespace rota {
 
+std::string mixer_module(const ModelConfig& config, int64_t layer) {
+  return config.architecture == Architecture::kNemotronH
+             ? fmt::format("backbone.layers.{}.mixer", layer)
+             : fmt::format("model.layers.{}.self_attn", layer);
+}
+
 Result<const Bf16*> bind_vector(const Checkpoint& checkpoint, std::string_view name, int64_t size) {
   ROTA_ASSIGN_OR_RETURN(
       TensorInfo tensor,
@@ -94,7 +100,7 @@ Status bind_two_blocks(const Binder& binder, int64_t layer, std::vector<BlockWei
   BlockWeights attention{.layer = layer, .mixer = AttentionWeights{}};
   ROTA_ASSIGN_OR_RETURN(attention.norm,
                         bind_vector(checkpoint, prefix + ".input_layernorm.weight", config.hidden));
-  ROTA_ASSIGN_OR_RETURN(attention.mixer, bind_attention(binder, prefix + ".self_attn"));
+  ROTA_ASSIGN_OR_RETURN(attention.mixer, bind_attention(binder, mixer_module(config, layer)));
   blocks.push_back(std::move(attention));
   BlockWeights moe{.layer = layer, .mixer = moe_tensor_names(config.architecture, layer)};
   ROTA_ASSIGN_OR_RETURN(
@@ -113,9 +119,9 @@ Status bind_one_block(const Binder& binder, int64_t layer, std::vector<BlockWeig
   ROTA_ASSIGN_OR_RETURN(block.norm,
                         bind_vector(checkpoint, prefix + ".norm.weight", config.hidden));
   if (config.has_attention(layer)) {
-    ROTA_ASSIGN_OR_RETURN(block.mixer, bind_attention(binder, prefix + ".mixer"));
+    ROTA_ASSIGN_OR_RETURN(block.mixer, bind_attention(binder, mixer_module(config, layer)));
   } else if (config.has_mamba(layer)) {
-    ROTA_ASSIGN_OR_RETURN(block.mixer, bind_mamba2(binder, prefix + ".mixer"));
+    ROTA_ASSIGN_OR_RETURN(block.mixer, bind_mamba2(binder, mixer_module(config, layer)));
   } else {
     block.mixer = moe_tensor_names(config.architecture, layer);
   }
@@ -130,8 +136,9 @@ Result<Mamba2Weights> bind_mamba2(const Binder& binder, const std::string& prefi
   const Checkpoint& checkpoint = binder.checkpoint;
   const MambaConfig& m = config.mamba;
   Mamba2Weights weights;
-  ROTA_ASSIGN_OR_RETURN(weights.in_proj, bind_matrix(binder, prefix + ".in_proj", m.projected(),
-                                                     config.hidden, Bias::kNo));
+  ROTA_ASSIGN_OR_RETURN(WeightMatrix in_proj, bind_matrix(binder, prefix + ".in_proj",
+                                                          m.projected(), config.hidden, Bias::kNo));
+  weights.in_proj = {in_proj};
   ROTA_ASSIGN_OR_RETURN(weights.out_proj, bind_matrix(binder, prefix + ".out_proj", config.hidden,
                                                       m.inner(), Bias::kNo));
   ROTA_ASSIGN_OR_RETURN(weights.conv_weight,

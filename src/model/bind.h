@@ -49,6 +49,9 @@ Result<std::vector<float>> bind_floats(const Checkpoint& checkpoint, std::string
 // config says and in moe_tensor_names().
 Result<DecoderWeights> bind_decoder(const ModelConfig& config, const Checkpoint& checkpoint);
 
+// The prefix of a layer's attention or Mamba2 tensors.
+std::string mixer_module(const ModelConfig& config, int64_t layer);
+
 // PREFIX.q_proj, .k_proj, .v_proj, .o_proj and, where the config says so, PREFIX.sinks.
 Result<AttentionWeights> bind_attention(const Binder& binder, const std::string& prefix);
 

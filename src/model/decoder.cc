@@ -49,18 +49,21 @@ Status Decoder::forward(const StepBatch& batch, KvCache& cache, MatrixView<float
                                     .max_logit_rows = options_.max_logit_rows,
                                     .max_model_len = options_.max_model_len,
                                     .pages = cache.pages(),
-                                    .slots = cache.slots()}));
+                                    .slots = cache.slots(),
+                                    .min_tokens = options_.ranks.shape().ranks() > 1 ? 0 : 1,
+                                    .groups = options_.ranks.shape().dp,
+                                    .group = options_.ranks.data_rank()}));
   if (logits.rows() < std::ssize(batch.logit_rows) || logits.width().logical() != config_.vocab) {
     return invalid_argument("logits [{}, {}], expected [{}, {}]", logits.rows(),
                             logits.width().logical(), batch.logit_rows.size(), config_.vocab);
   }
   const int64_t tokens = std::ssize(batch.token_ids);
+  if (options_.ranks.shape().dp > 1) workspace_.moe->begin_step(batch.tokens_of_group);
   embed(batch.token_ids);
   if (batch.trace != nullptr) batch.trace->hidden(0, workspace_.residual.rows_view(tokens));
   const Step step = begin_step(batch, cache);
   for (const Block& block : blocks_) ROTA_RETURN_IF_ERROR(run_block(block, step));
-  write_logits(batch, logits);
-  return {};
+  return write_logits(batch, logits);
 }
 
 void Decoder::embed(std::span<const int32_t> token_ids) {
@@ -83,11 +86,13 @@ Decoder::Step Decoder::begin_step(const StepBatch& batch, KvCache& cache) {
                           .chunks = batch.chunks,
                           .layout = &layout_,
                           .cache = &cache,
-                          .workspace = &workspace_.attention},
+                          .workspace = &workspace_.attention,
+                          .tensor = options_.ranks.tensor},
             .mamba = {.exec = &exec_,
                       .chunks = batch.chunks,
                       .cache = &cache,
-                      .workspace = workspace_.mamba ? &*workspace_.mamba : nullptr},
+                      .workspace = workspace_.mamba ? &*workspace_.mamba : nullptr,
+                      .tensor = options_.ranks.tensor},
             .trace = batch.trace};
   if (rope_) fill_angles(step.attention);
   return step;
@@ -115,15 +120,16 @@ void Decoder::norm(MatrixView<const float> x, const Bf16* weight, MatrixView<flo
   });
 }
 
-// x += mixer(norm(x))
+// x += mixer(norm(x)). Without a token only mixture layers are met by other ranks.
 Status Decoder::run_block(const Block& block, const Step& step) {
+  if (step.tokens == 0 && !std::holds_alternative<MoeLayer>(block.mixer)) return {};
   const MatrixView<float> residual = workspace_.residual.rows_view(step.tokens);
   const MatrixView<float> normed = workspace_.normed.rows_view(step.tokens);
   norm(residual, block.norm, normed);
   if (const auto* attention = std::get_if<AttentionBlock>(&block.mixer)) {
-    attention->run(step.attention, normed, residual);
+    ROTA_RETURN_IF_ERROR(attention->run(step.attention, normed, residual));
   } else if (const auto* mamba = std::get_if<Mamba2Block>(&block.mixer)) {
-    const MatrixView<const float> out = mamba->run(step.mamba, normed, residual);
+    ROTA_ASSIGN_OR_RETURN(const auto out, mamba->run(step.mamba, normed, residual));
     if (step.trace != nullptr) step.trace->mamba(block.layer, normed, out);
   } else {
     ROTA_RETURN_IF_ERROR(run_moe(block.layer, std::get<MoeLayer>(block.mixer), step));
@@ -149,7 +155,7 @@ Status Decoder::run_moe(int layer, const MoeLayer& moe, const Step& step) {
   return {};
 }
 
-void Decoder::write_logits(const StepBatch& batch, MatrixView<float> logits) {
+Status Decoder::write_logits(const StepBatch& batch, MatrixView<float> logits) {
   const int64_t tokens = std::ssize(batch.token_ids);
   const MatrixView<float> residual = workspace_.residual.rows_view(tokens);
   if (batch.trace != nullptr) {
@@ -157,7 +163,7 @@ void Decoder::write_logits(const StepBatch& batch, MatrixView<float> logits) {
     norm(residual, final_norm_, normed);
     batch.trace->hidden(static_cast<int>(config_.layers) + 1, normed);
   }
-  if (batch.logit_rows.empty()) return;
+  if (batch.logit_rows.empty()) return {};
   const MatrixView<float> selected = workspace_.selected.rows_view(std::ssize(batch.logit_rows));
   exec_.for_items(selected.rows(), [&](int64_t item, int) {
     const int64_t row = batch.logit_rows[static_cast<size_t>(item)];
@@ -166,9 +172,18 @@ void Decoder::write_logits(const StepBatch& batch, MatrixView<float> logits) {
                               .eps = static_cast<float>(config_.rms_eps),
                               .out = selected.row_range(item, 1)});
   });
+  return run_lm_head(selected, logits.row_range(0, selected.rows()));
+}
+
+Status Decoder::run_lm_head(MatrixView<const float> selected, MatrixView<float> logits) {
   const PreparedInput input =
       exec_.prepare(selected, lm_head_->in(), lm_head_->layout(), workspace_.lm_head_input.data());
-  lm_head_->run(exec_, input, logits);
+  if (!workspace_.logits) {
+    lm_head_->run(exec_, input, logits);
+    return {};
+  }
+  lm_head_->run(exec_, input, workspace_.logits->own_columns(logits));
+  return workspace_.logits->run(exec_, logits, *options_.ranks.tensor);
 }
 
 }  // namespace rota

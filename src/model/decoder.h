@@ -5,10 +5,11 @@
 // The residual stream x is float32 and as wide as the model's hidden size; what a backend pads is
 // inside the MoE runner.
 //
-// All memory of a step is taken here, once.
+// All memory of a step is taken here, once. With other ranks the weights are this rank's part, and a step
+// may have no token: it meets the others in the mixture layers all the same.
 //
 //   ROTA_ASSIGN_OR_RETURN(DecoderWeights weights, bind_decoder(config, checkpoint));
-//   return Decoder::make({config, checkpoint, options, team}, std::move(weights));
+//   return Decoder::make({config, here, checkpoint, options, team}, std::move(weights));
 #pragma once
 
 #include <memory>
@@ -33,6 +34,7 @@ namespace rota {
 // What load_model() was given.
 struct LoadContext {
   const ModelConfig& config;
+  const ModelConfig& here;  // as this rank holds it
   const Checkpoint& checkpoint;
   const ModelOptions& options;
   ThreadTeam& team;
@@ -79,7 +81,7 @@ class Decoder : public Model {
 
   // Parts of make(), in order.
   Status load_blocks(const LoadContext& context, DecoderWeights weights);
-  Status allocate_workspace();
+  Status allocate_workspace(const LoadContext& context);
   void count_sizes(const Checkpoint& checkpoint);
   void scan_scales();
 
@@ -89,7 +91,8 @@ class Decoder : public Model {
   void fill_angles(AttentionStep& step);
   Status run_block(const Block& block, const Step& step);
   Status run_moe(int layer, const MoeLayer& moe, const Step& step);
-  void write_logits(const StepBatch& batch, MatrixView<float> logits);
+  Status write_logits(const StepBatch& batch, MatrixView<float> logits);
+  Status run_lm_head(MatrixView<const float> selected, MatrixView<float> logits);
 
   std::vector<const MoeLayer*> moe_layers() const;
   void norm(MatrixView<const float> x, const Bf16* weight, MatrixView<float> out);

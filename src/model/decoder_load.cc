@@ -60,7 +60,7 @@ class BlockLoader {
   Result<Mixer> operator()(AttentionWeights weights) {
     const KvPlace place = places_[static_cast<size_t>(layer_)];
     const AttentionBlock::Geometry geometry{
-        .heads = context_.config.heads,
+        .heads = context_.here.heads,
         .window = kv_.groups[static_cast<size_t>(place.group)].window,
         .norm_eps = static_cast<float>(context_.config.rms_eps),
         .kv = kv_.shape,
@@ -71,7 +71,7 @@ class BlockLoader {
   }
 
   Result<Mixer> operator()(Mamba2Weights weights) {
-    const Mamba2Block::Geometry geometry{.mamba = context_.config.mamba,
+    const Mamba2Block::Geometry geometry{.mamba = context_.here.mamba,
                                          .norm_eps = static_cast<float>(context_.config.rms_eps),
                                          .state_index = next_state_++};
     ROTA_ASSIGN_OR_RETURN(Mamba2Block block,
@@ -80,13 +80,12 @@ class BlockLoader {
   }
 
   Result<Mixer> operator()(const MoeTensorNames& names) {
-    ROTA_ASSIGN_OR_RETURN(MoeLayer layer,
-                          MoeLayer::load(context_.checkpoint, names,
-                                         {.config = &moe_.config,
-                                          .plan = &moe_.widths,
-                                          .map = ExpertMap::whole(context_.config.experts),
-                                          .compute = context_.options.compute,
-                                          .quant = &context_.config.quant}));
+    ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(context_.checkpoint, names,
+                                                         {.config = &moe_.config,
+                                                          .plan = &moe_.widths,
+                                                          .map = moe_.map,
+                                                          .compute = context_.options.compute,
+                                                          .quant = &context_.config.quant}));
     if (context_.options.verify_weights) ROTA_RETURN_IF_ERROR(layer.verify_all(context_.team));
     return Mixer(std::move(layer));
   }
@@ -112,14 +111,16 @@ Result<std::unique_ptr<Model>> Decoder::make(const LoadContext& context, Decoder
       options.kernels != nullptr ? *options.kernels : kernels_for(options.isa, cpu);
   ROTA_ASSIGN_OR_RETURN(MoePlan plan,
                         plan_moe(moe_config(config), options.moe,
-                                 {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}));
+                                 {.cpu = cpu, .isa = kernels.isa, .compute = options.compute},
+                                 options.ranks.parallel));
   ROTA_ASSIGN_OR_RETURN(Execution exec,
-                        make_execution(config, kernels, options.compute, context.team));
+                        make_execution(context.here, kernels, options.compute, context.team));
   auto decoder =
       std::unique_ptr<Decoder>(new Decoder(context, kernels, std::move(plan), std::move(exec)));
   ROTA_ASSIGN_OR_RETURN(decoder->rope_, make_rope(config));
-  ROTA_RETURN_IF_ERROR(decoder->load_blocks(context, std::move(weights)));
-  ROTA_RETURN_IF_ERROR(decoder->allocate_workspace());
+  const Status loaded = decoder->load_blocks(context, std::move(weights));
+  ROTA_RETURN_IF_ERROR(options.ranks.meet ? options.ranks.meet(loaded) : loaded);
+  ROTA_RETURN_IF_ERROR(decoder->allocate_workspace(context));
   decoder->count_sizes(context.checkpoint);
   decoder->scan_scales();
   return std::unique_ptr<Model>(std::move(decoder));
@@ -129,7 +130,7 @@ Decoder::Decoder(const LoadContext& context, const KernelTable& kernels, MoePlan
                  Execution exec)
     : config_(context.config),
       options_(context.options),
-      kv_spec_(make_kv_spec(context.config, context.options.compute, kernels)),
+      kv_spec_(make_kv_spec(context.here, context.options.compute, kernels)),
       moe_plan_(std::move(plan)),
       exec_(std::move(exec)),
       layout_(context.options.max_batch_tokens) {}
@@ -150,7 +151,7 @@ Status Decoder::load_blocks(const LoadContext& context, DecoderWeights weights) 
   return {};
 }
 
-Status Decoder::allocate_workspace() {
+Status Decoder::allocate_workspace(const LoadContext& context) {
   PreparedRows prepared{.lm_head = lm_head_->layout().token_stride, .attention = {}, .mamba = {}};
   for (const Block& block : blocks_) {
     if (const auto* a = std::get_if<AttentionBlock>(&block.mixer)) {
@@ -159,8 +160,11 @@ Status Decoder::allocate_workspace() {
       prepared.mamba = std::max(prepared.mamba, m->prepared_per_token());
     }
   }
-  ROTA_ASSIGN_OR_RETURN(workspace_,
-                        Workspace::allocate(config_, options_, moe_plan_, exec_, prepared));
+  ROTA_ASSIGN_OR_RETURN(workspace_, Workspace::allocate(context.here, options_, prepared));
+  ROTA_ASSIGN_OR_RETURN(
+      workspace_.moe,
+      MoeRunner::make(moe_plan_, exec_.kernels(), exec_.team(), options_.max_batch_tokens,
+                      kMoeWorkspace, {*options_.ranks.world, *options_.ranks.tensor}));
   return {};
 }
 
@@ -177,8 +181,8 @@ void Decoder::count_sizes(const Checkpoint& checkpoint) {
   const Bytes head = lm_head_->weight_bytes();
   // What every token reads: one row of the embedding, the final norm, all of lm_head.
   Bytes read = norm * 2 + head;
-  Bytes mapped = norm + head;
-  if (!config_.tie_word_embeddings) mapped = mapped + weight_bytes(embedding_);
+  Bytes mapped = norm + weight_bytes(embedding_);
+  if (!config_.tie_word_embeddings) mapped = mapped + head;
   Bytes copied;
   for (const Block& block : blocks_) {
     Bytes dense = norm;

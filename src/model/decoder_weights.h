@@ -23,7 +23,8 @@ struct AttentionWeights {
 };
 
 struct Mamba2Weights {
-  WeightMatrix in_proj;            // [z | x B C | dt, hidden]
+  // [z | x B C | dt, hidden], in one matrix or in several, one after another: slices of it.
+  std::vector<WeightMatrix> in_proj;
   WeightMatrix out_proj;           // [hidden, inner]
   std::vector<float> conv_weight;  // [kernel, channels of x B C]: the file's turned round
   std::vector<float> conv_bias;

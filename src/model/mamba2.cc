@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/add_projection.h"
+
 namespace rota {
 namespace {
 
@@ -50,7 +52,7 @@ int64_t Mamba2Workspace::bytes() const {
 
 Result<Mamba2Block> Mamba2Block::make(Mamba2Weights weights, const Geometry& geometry,
                                       const Execution& exec) {
-  ROTA_ASSIGN_OR_RETURN(Linear in_proj, Linear::make({weights.in_proj}, exec));
+  ROTA_ASSIGN_OR_RETURN(Linear in_proj, Linear::make(weights.in_proj, exec));
   ROTA_ASSIGN_OR_RETURN(Linear out_proj, Linear::make({weights.out_proj}, exec));
   return Mamba2Block(std::move(in_proj), std::move(out_proj), std::move(weights), geometry);
 }
@@ -141,9 +143,9 @@ void Mamba2Block::gate_and_norm(const Mamba2Step& step, int64_t tokens) const {
   });
 }
 
-// z, x, B, C and dt have been used: their place takes the output until it is added, tile by tile.
-MatrixView<const float> Mamba2Block::project_back(const Mamba2Step& step,
-                                                  MatrixView<float> residual) const {
+// z, x, B, C and dt have been used: their place takes the output until it is added.
+Result<MatrixView<const float>> Mamba2Block::project_back(const Mamba2Step& step,
+                                                          MatrixView<float> residual) const {
   const Execution& exec = *step.exec;
   const int64_t tokens = residual.rows();
   const MatrixView<float> normed =
@@ -152,15 +154,12 @@ MatrixView<const float> Mamba2Block::project_back(const Mamba2Step& step,
       exec.prepare(normed, out_proj_.in(), out_proj_.layout(), step.workspace->prepared.data());
   const MatrixView<float> out =
       step.workspace->projected.rows_view(tokens).column_range(0, Extent(out_proj_.columns()));
-  out_proj_.run(exec, input, out, [&](int64_t first, int64_t count, int) {
-    exec.kernels().add(residual.column_range(first, Extent(count)),
-                       out.column_range(first, Extent(count)));
-  });
-  return out;
+  ROTA_RETURN_IF_ERROR(add_projection(exec, out_proj_, input, out, residual, *step.tensor));
+  return MatrixView<const float>(out);
 }
 
-MatrixView<const float> Mamba2Block::run(const Mamba2Step& step, MatrixView<const float> in,
-                                         MatrixView<float> residual) const {
+Result<MatrixView<const float>> Mamba2Block::run(const Mamba2Step& step, MatrixView<const float> in,
+                                                 MatrixView<float> residual) const {
   const Execution& exec = *step.exec;
   const MambaConfig& m = geometry_.mamba;
   const auto chunks = static_cast<int64_t>(step.chunks.size());

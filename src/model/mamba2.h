@@ -4,7 +4,7 @@
 //
 // Contract: a row's result depends on its own sequence alone, and a sequence cut into chunks in any
 // way gets the same bits. The states lie in the sequence's slot of the cache and begin as zeros at
-// position 0.
+// position 0. A tensor-parallel rank has some of the groups: what it adds is the sum over the ranks.
 //
 //   block.run({.exec = exec, .chunks = batch.chunks, .cache = cache, .workspace = w}, in, x);
 #pragma once
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "comm/communicator.h"
 #include "kernels/execution.h"
 #include "kernels/linear.h"
 #include "model/decoder_weights.h"
@@ -40,12 +41,13 @@ struct Mamba2Step {
   std::span<const SequenceChunk> chunks;
   const KvCache* cache = nullptr;
   Mamba2Workspace* workspace = nullptr;
+  Communicator* tensor = &loopback();  // the ranks over which groups are cut
 };
 
 class Mamba2Block {
  public:
   struct Geometry {
-    MambaConfig mamba;
+    MambaConfig mamba;  // of this rank
     float norm_eps = 0;
     int64_t state_index = 0;  // the how manieth recurrent layer of the model
   };
@@ -57,9 +59,9 @@ class Mamba2Block {
   Bytes weight_bytes() const;  // that one token reads
 
   // in [T, hidden]: the normed input; residual [T, hidden] += the output, which is returned too and
-  // valid until the workspace is used again.
-  MatrixView<const float> run(const Mamba2Step& step, MatrixView<const float> in,
-                              MatrixView<float> residual) const;
+  // valid until the workspace is used again. Fails with its communicator alone.
+  Result<MatrixView<const float>> run(const Mamba2Step& step, MatrixView<const float> in,
+                                      MatrixView<float> residual) const;
 
  private:
   Mamba2Block(Linear in_proj, Linear out_proj, Mamba2Weights weights, const Geometry& geometry)
@@ -73,7 +75,8 @@ class Mamba2Block {
                 int64_t channels) const;
   void scan(const Mamba2Step& step, const SequenceChunk& chunk, int64_t head) const;
   void gate_and_norm(const Mamba2Step& step, int64_t tokens) const;
-  MatrixView<const float> project_back(const Mamba2Step& step, MatrixView<float> residual) const;
+  Result<MatrixView<const float>> project_back(const Mamba2Step& step,
+                                               MatrixView<float> residual) const;
 
   float* conv_state(const Mamba2Step& step, const SequenceChunk& chunk) const;
   float* head_state(const Mamba2Step& step, const SequenceChunk& chunk, int64_t head) const;

@@ -72,10 +72,10 @@ class Block {
     const int64_t hidden = config_.hidden;
     const auto tokens = static_cast<int64_t>(in.size()) / hidden;
     Output out{.added = std::vector<float>(in.size(), 0.0f), .returned = {}};
-    const MatrixView<const float> result =
+    const MatrixView<const float> result = taken(
         block_.run({.exec = &exec_, .chunks = chunks, .cache = &cache_, .workspace = &workspace_},
                    MatrixView<const float>(in.data(), tokens, Extent(hidden), hidden),
-                   MatrixView<float>(out.added.data(), tokens, Extent(hidden), hidden));
+                   MatrixView<float>(out.added.data(), tokens, Extent(hidden), hidden)));
     for (int64_t row = 0; row < tokens; ++row) {
       out.returned.insert(out.returned.end(), result.row(row).begin(), result.row(row).end());
     }

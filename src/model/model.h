@@ -19,6 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
 #include "kernels/kernels.h"
+#include "model/ranks.h"
 #include "moe/options.h"
 #include "platform/thread_team.h"
 #include "tensor/matrix.h"
@@ -107,6 +108,9 @@ struct StepBatch {
   // Rows of which logits are wanted, in the order of the output.
   std::span<const int32_t> logit_rows;
   ForwardTrace* trace = nullptr;
+  // [dp] tokens of each data-parallel rank in this step, the same on all; not looked at where there is
+  // one.
+  std::span<const int64_t> tokens_of_group = {};
 };
 
 struct ModelOptions {
@@ -114,6 +118,7 @@ struct ModelOptions {
   Isa isa = Isa::kRef;
   const KernelTable* kernels = nullptr;  // in place of what `isa` means on this CPU: for tests
   MoeOptions moe;
+  RankContext ranks = {};
   int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
@@ -126,7 +131,7 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
-  virtual const KvSpec& kv_spec() const = 0;
+  virtual const KvSpec& kv_spec() const = 0;  // of this rank, and so are all bytes
   // Bytes of weights that one decoded token reads (active experts, attention, lm_head): for GB/s
   // figures.
   virtual int64_t bytes_per_token() const = 0;
@@ -138,11 +143,13 @@ class Model {
   virtual std::vector<std::string> choices() const = 0;
   // Tokens that each expert of each MoE layer served so far: [MoE layers][experts].
   virtual std::vector<std::vector<int64_t>> expert_token_counts() const = 0;
-  // Does not allocate. Fails only for a batch that breaks the contract or weights found damaged.
+  // Does not allocate. Fails only for a batch that breaks the contract, weights found damaged, or with
+  // its communicators. With other ranks: all of them call it at once, those of one tensor-parallel group
+  // with the same batch, and a batch may be empty; all ranks of a group get all logits, the same bits.
   virtual Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) = 0;
 };
 
-// The checkpoint and the team outlive the model.
+// The checkpoint, the team and the communicators outlive the model.
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           const ModelOptions& options, ThreadTeam& team);
 

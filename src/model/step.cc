@@ -49,6 +49,23 @@ Status check_chunk(const SequenceChunk& chunk, int64_t index, int64_t first_row,
   return {};
 }
 
+Status check_tokens(const StepBatch& batch, const BatchLimits& limits) {
+  const int64_t tokens = std::ssize(batch.token_ids);
+  if (tokens < limits.min_tokens || tokens > limits.max_tokens) {
+    return invalid_argument("a step of {} tokens, expected {} to {}", tokens, limits.min_tokens,
+                            limits.max_tokens);
+  }
+  if (limits.groups == 1) return {};
+  if (std::ssize(batch.tokens_of_group) != limits.groups) {
+    return invalid_argument("tokens of {} data-parallel ranks, expected {}",
+                            batch.tokens_of_group.size(), limits.groups);
+  }
+  const int64_t said = batch.tokens_of_group[static_cast<size_t>(limits.group)];
+  if (said == tokens) return {};
+  return invalid_argument("data-parallel rank {} of {}: {} tokens in the step, {} were announced",
+                          limits.group, limits.groups, tokens, said);
+}
+
 Status check_rows(const StepBatch& batch, const BatchLimits& limits) {
   const int64_t tokens = std::ssize(batch.token_ids);
   for (int64_t row = 0; row < tokens; ++row) {
@@ -93,10 +110,8 @@ void StepLayout::set(std::span<const SequenceChunk> chunks) {
 }
 
 Status check_batch(const StepBatch& batch, const KvSpec& spec, const BatchLimits& limits) {
+  ROTA_RETURN_IF_ERROR(check_tokens(batch, limits));
   const int64_t tokens = std::ssize(batch.token_ids);
-  if (tokens < 1 || tokens > limits.max_tokens) {
-    return invalid_argument("a step of {} tokens, expected 1 to {}", tokens, limits.max_tokens);
-  }
   if (std::ssize(batch.logit_rows) > limits.max_logit_rows) {
     return invalid_argument("logits of {} rows wanted, at most {} were planned",
                             batch.logit_rows.size(), limits.max_logit_rows);

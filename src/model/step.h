@@ -44,6 +44,10 @@ struct BatchLimits {
   int64_t max_model_len = 0;
   int64_t pages = 0;
   int64_t slots = 0;
+  int64_t min_tokens = 1;  // 0: with other ranks, who may have some
+  // Data-parallel ranks, and which of them this is.
+  int64_t groups = 1;
+  int64_t group = 0;
 };
 Status check_batch(const StepBatch& batch, const KvSpec& spec, const BatchLimits& limits);
 

@@ -61,6 +61,42 @@ TEST(CheckBatch, AGoodOnePasses) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
+struct EmptyBatch {
+  BatchLimits limits{.vocab = 10, .max_tokens = 4, .max_logit_rows = 1, .max_model_len = 194};
+  std::vector<int64_t> tokens_of_group;
+  Status check() const {
+    return check_batch({.token_ids = {},
+                        .chunks = {},
+                        .logit_rows = {},
+                        .trace = nullptr,
+                        .tokens_of_group = tokens_of_group},
+                       KvSpec(), limits);
+  }
+};
+
+TEST(CheckBatch, NoTokensPassWithOtherRanks) {
+  EmptyBatch batch;
+  EXPECT_FALSE(batch.check().ok());
+  batch.limits.min_tokens = 0;
+  EXPECT_TRUE(batch.check().ok());
+  batch.limits.groups = 3;
+  batch.limits.group = 1;
+  batch.tokens_of_group = {5, 0, 7};
+  EXPECT_TRUE(batch.check().ok());
+}
+
+TEST(CheckBatch, ADataParallelRankHasTheTokensThatWereAnnounced) {
+  EmptyBatch batch;
+  batch.limits.min_tokens = 0;
+  batch.limits.groups = 3;
+  batch.limits.group = 2;
+  batch.tokens_of_group = {5, 0};
+  EXPECT_THAT(batch.check().message(), HasSubstr("tokens of 2 data-parallel ranks, expected 3"));
+  batch.tokens_of_group = {5, 0, 7};
+  EXPECT_THAT(batch.check().message(),
+              HasSubstr("data-parallel rank 2 of 3: 0 tokens in the step, 7 were announced"));
+}
+
 struct Fault {
   const char* name;
   std::function<void(GoodBatch&)> make;

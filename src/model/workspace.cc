@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/tensor_parallel.h"
 #include "moe/plan.h"
 #include "platform/cpu.h"
 
@@ -42,10 +43,18 @@ bool any_mamba(const ModelConfig& config) {
          config.layer_kinds.end();
 }
 
+// Where each rank's columns of the logits begin, and where the last one's end.
+std::vector<int64_t> vocabulary_cuts(const ModelConfig& config, int tp) {
+  std::vector<int64_t> begin{0};
+  for (int rank = 0; rank < tp; ++rank) {
+    begin.push_back(vocabulary_of(config, tp, rank).end);
+  }
+  return begin;
+}
+
 }  // namespace
 
 Result<Workspace> Workspace::allocate(const ModelConfig& config, const ModelOptions& options,
-                                      const MoePlan& plan, const Execution& exec,
                                       const PreparedRows& prepared) {
   const int64_t tokens = options.max_batch_tokens;
   const Extent hidden(config.hidden);
@@ -65,13 +74,17 @@ Result<Workspace> Workspace::allocate(const ModelConfig& config, const ModelOpti
   if (any_mamba(config)) {
     ROTA_ASSIGN_OR_RETURN(w.mamba, Mamba2Workspace::allocate(config, tokens, prepared.mamba));
   }
-  ROTA_ASSIGN_OR_RETURN(w.moe, MoeRunner::make(plan, exec.kernels(), exec.team(), tokens));
+  if (const RankContext& ranks = options.ranks; ranks.shape().tp > 1) {
+    ROTA_ASSIGN_OR_RETURN(w.logits, LogitsGather::make(vocabulary_cuts(config, ranks.shape().tp),
+                                                       ranks.tensor_rank()));
+  }
   return w;
 }
 
 int64_t Workspace::bytes() const {
-  int64_t sum = moe->workspace_bytes() + bytes_of(attention) +
-                static_cast<int64_t>(lm_head_input.size()) + (mamba ? mamba->bytes() : 0);
+  int64_t sum = (moe ? moe->workspace_bytes() : 0) + bytes_of(attention) +
+                static_cast<int64_t>(lm_head_input.size()) + (mamba ? mamba->bytes() : 0) +
+                (logits ? logits->bytes() : 0);
   for (const Matrix<float>* matrix : {&residual, &normed, &moe_out, &selected, &cos, &sin}) {
     sum += bytes_of(*matrix);
   }
@@ -88,20 +101,25 @@ Result<Execution> make_execution(const ModelConfig& config, const KernelTable& k
       {.max_in = Extent(widest), .attention = kernels.attend_scratch_bytes(kv, config.heads)});
 }
 
-Result<int64_t> plan_workspace(const ModelConfig& config, const ModelOptions& options,
+Result<int64_t> plan_workspace(const ModelConfig& whole, const ModelOptions& options,
                                ThreadTeam& team) {
+  const RankContext& ranks = options.ranks;
+  const ModelConfig config =
+      config_of_rank(whole, tensor_shard(whole, ranks.shape().tp, ranks.tensor_rank()));
   const CpuFeatures cpu = detect_cpu();
   const KernelTable& kernels = kernels_for(options.isa, cpu);
-  ROTA_ASSIGN_OR_RETURN(const MoePlan plan,
-                        plan_moe(moe_config(config), options.moe,
-                                 {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}));
+  ROTA_ASSIGN_OR_RETURN(
+      const MoePlan plan,
+      plan_moe(moe_config(config), options.moe,
+               {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}, ranks.parallel));
   ROTA_ASSIGN_OR_RETURN(const Execution exec,
                         make_execution(config, kernels, options.compute, team));
   // Memory that nobody touches is none: it is taken to be counted.
-  ROTA_ASSIGN_OR_RETURN(
-      const Workspace workspace,
-      Workspace::allocate(config, options, plan, exec, prepared_rows(config, exec)));
-  return workspace.bytes() + exec.scratch_bytes();
+  ROTA_ASSIGN_OR_RETURN(const Workspace workspace,
+                        Workspace::allocate(config, options, prepared_rows(config, exec)));
+  ROTA_ASSIGN_OR_RETURN(const int64_t moe,
+                        MoeRunner::count_workspace(plan, kernels, team, options.max_batch_tokens));
+  return workspace.bytes() + moe + exec.scratch_bytes();
 }
 
 }  // namespace rota

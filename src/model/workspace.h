@@ -1,9 +1,10 @@
 // Memory of a decoder's step, taken once: for at most max_batch_tokens rows and max_logit_rows logits.
 //
-// Contract: its size follows from config and options; weights only say in which order a matmul reads
+// Contract: its size follows from options and config: the model's as this rank holds it; weights only say in which order a matmul reads
 // its input, which takes as many bytes in each format. So plan_workspace() can count it without them.
 //
-//   ROTA_ASSIGN_OR_RETURN(Workspace w, Workspace::allocate(config, options, moe_plan, exec, prepared));
+//   ROTA_ASSIGN_OR_RETURN(Workspace w, Workspace::allocate(config, options, prepared));
+//   ROTA_ASSIGN_OR_RETURN(w.moe, MoeRunner::make(...));    // with the other ranks
 #pragma once
 
 #include <optional>
@@ -12,6 +13,7 @@
 #include "kernels/execution.h"
 #include "model/attention.h"
 #include "model/kv_cache.h"
+#include "model/logits_gather.h"
 #include "model/mamba2.h"
 #include "model/model.h"
 #include "moe/runner.h"
@@ -35,10 +37,10 @@ struct Workspace {
   Matrix<float> sin;
   AttentionWorkspace attention;
   std::optional<Mamba2Workspace> mamba;  // none where no layer is one
-  std::optional<MoeRunner> moe;          // points to the plan that it was made of
+  std::optional<MoeRunner> moe;          // added later; points to the plan that it was made of
+  std::optional<LogitsGather> logits;    // none where lm_head is on one rank
 
   static Result<Workspace> allocate(const ModelConfig& config, const ModelOptions& options,
-                                    const MoePlan& plan, const Execution& exec,
                                     const PreparedRows& prepared);
   int64_t bytes() const;
 };
