@@ -7,18 +7,32 @@ namespace {
 // Entries of prompt_logprobs that one answer may carry: 12 bytes each on their way to the client.
 constexpr int64_t kMaxPromptLogprobEntries = 4 << 20;
 
+Status check_tokens(std::string_view field, const TokenIds& tokens, const EngineInfo& info) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    if (token < 0 || token >= info.vocab_size) {
+      return invalid_argument("{}: token id {} at index {} is not in [0, {}), the vocabulary",
+                              field, token, i, info.vocab_size);
+    }
+  }
+  return {};
+}
+
 Status check_prompt(const EngineRequest& request, const EngineInfo& info) {
   if (request.prompt.empty()) {
     return invalid_argument("prompt: it is empty; at least one token is needed");
   }
-  for (size_t i = 0; i < request.prompt.size(); ++i) {
-    const int32_t token = request.prompt[i];
-    if (token < 0 || token >= info.vocab_size) {
-      return invalid_argument("prompt: token id {} at index {} is not in [0, {}), the vocabulary",
-                              token, i, info.vocab_size);
-    }
+  return check_tokens("prompt", request.prompt, info);
+}
+
+// One that has all of its tokens has ended: there is nothing to go on with.
+Status check_replay(const EngineRequest& request, const EngineInfo& info) {
+  const auto generated = static_cast<int64_t>(request.generated.size());
+  if (generated > 0 && generated >= request.sampling.max_tokens) {
+    return invalid_argument("generated: {} tokens, but max_tokens is {}", generated,
+                            request.sampling.max_tokens);
   }
-  return {};
+  return check_tokens("generated", request.generated, info);
 }
 
 // The wording is the one that clients of the OpenAI API look for.
@@ -63,6 +77,7 @@ Status check_request(const EngineRequest& request, const EngineInfo& info) {
   ROTA_RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));
   ROTA_RETURN_IF_ERROR(check_context_length(request, info));
   ROTA_RETURN_IF_ERROR(check_prompt(request, info));
+  ROTA_RETURN_IF_ERROR(check_replay(request, info));
   ROTA_RETURN_IF_ERROR(check_cache_size(request, info));
   return check_answer_size(request);
 }

@@ -6,8 +6,8 @@
 //   client->cancel(id);   // frees its KV within one step
 //
 // Thread-safe; cancel() may be called from within an output function. An output that is just being
-// delivered may still arrive after cancel() has returned, none later. A request whose engine dies
-// gets one output with FinishReason::kError and kUnavailable.
+// delivered may still arrive after cancel() has returned, none later. A request whose engine ends
+// for good gets one output with FinishReason::kError and kUnavailable.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/engine_topology.h"
 #include "engine/request.h"
 
 namespace rota {
@@ -37,6 +38,7 @@ struct EngineInfo {
   int64_t max_num_seqs = 0;         // running at once
   int64_t max_waiting = 0;          // places in the queue behind them
   SamplingParams default_sampling;  // what generation_config.json suggests, neutral elsewhere
+  EngineTopology topology;
 };
 
 // What can be said of a request before it runs: the ranges of validate(), prompt ids, the context
@@ -52,7 +54,20 @@ struct Histogram {
   double sum = 0;
 };
 
-// Everything /metrics shows of the engine. Counters only grow (they restart with the engine
+// One of the ranks that share the model.
+struct RankStats {
+  int64_t rank = 0;
+  int64_t running = 0;
+  int64_t waiting = 0;
+  double kv_usage = 0;        // 0..1
+  int64_t tokens = 0;         // that it has run, prompts and answers
+  int64_t steps = 0;          // with tokens of its own
+  int64_t dummy_steps = 0;    // without, so that others could step
+  int64_t header_bytes = 0;   // between steps: headers and messages, sent to other ranks
+  int64_t payload_bytes = 0;  // of steps, sent to other ranks
+};
+
+// Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they restart with the engine
 // process).
 struct EngineStats {
   int64_t running = 0;
@@ -68,6 +83,10 @@ struct EngineStats {
   Histogram iteration_tokens;
   Histogram queue_time, prefill_time, decode_time;  // seconds
   std::vector<std::vector<int64_t>> expert_tokens;  // [MoE layers][experts]
+  std::vector<RankStats> ranks;                     // in order; of one rank alone: empty
+  // Of the front, which outlives the engine's process: they do not restart with it.
+  int64_t engine_restarts = 0;
+  int64_t replayed_requests = 0;
 };
 
 enum class EngineState { kLoading, kReady, kRestarting, kDraining, kFailed };

@@ -34,14 +34,6 @@ StateSlots state_slots(const LoadedEngine& loaded) {
           .copy = [cache](int32_t from, int32_t to) { cache->copy_state(from, to); }};
 }
 
-uint64_t drawn_seed(int64_t engine_seed, uint64_t arrival) {
-  const auto key = static_cast<uint64_t>(engine_seed);
-  const auto words =
-      philox4x32({static_cast<uint32_t>(arrival), static_cast<uint32_t>(arrival >> 32), 0, 1},
-                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
-  return (static_cast<uint64_t>(words[0]) << 32) | words[1];
-}
-
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -105,7 +97,12 @@ Status EngineCore::warm_up() {
   Status outcome;
   ROTA_RETURN_IF_ERROR(
       add(std::move(request), [&](const RequestOutput& output) { outcome = output.status; }));
-  while (has_work()) step();
+  std::vector<int64_t> tokens_of_group(static_cast<size_t>(loaded_.ranks.shape().dp));
+  while (has_work()) {
+    // The same request on every rank: all have as many tokens.
+    std::fill(tokens_of_group.begin(), tokens_of_group.end(), prepare_step());
+    ROTA_RETURN_IF_ERROR(run_step(tokens_of_group).with_context("warm-up step"));
+  }
   if (outcome.code() == StatusCode::kDataLoss) {
     log::warning("the warm-up step met damaged weights; requests that need them will fail");
   } else {
@@ -156,11 +153,15 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Outpu
   it.prompt_tokens = static_cast<int64_t>(it.request.prompt.size());
   it.tokens.reserve(static_cast<size_t>(it.longest()));
   it.tokens.assign(it.request.prompt.begin(), it.request.prompt.end());
-  it.request.prompt = {};  // `tokens` begins with it
+  it.tokens.insert(it.tokens.end(), it.request.generated.begin(), it.request.generated.end());
+  it.answered = !it.request.generated.empty();  // by the engine that died
+  it.first_token_at = it.arrived_at;
+  it.request.prompt = it.request.generated = {};  // `tokens` has them
   return sequence;
 }
 
 void EngineCore::cancel(std::string_view id) {
+  ROTA_CHECK(in_step_ || prepared_.empty(), "nothing is cancelled between the halves of a step");
   const auto found = live_.find(id);
   if (found == live_.end() || found->second->phase == Phase::kFinished) return;
   scheduler_.remove(*found->second);
@@ -174,6 +175,7 @@ void EngineCore::reap() {
 }
 
 void EngineCore::fail_all(const Status& status) {
+  prepared_ = {};
   in_step_ = true;
   for (auto& [id, sequence] : live_) {
     if (sequence->phase != Phase::kFinished) finish_with_error(*sequence, status);
@@ -183,30 +185,46 @@ void EngineCore::fail_all(const Status& status) {
 }
 
 void EngineCore::step() {
-  in_step_ = true;
-  const int64_t faults = page_faults_();
-  const std::span<const Chunk> chunks = scheduler_.schedule();
-  if (!chunks.empty()) {
-    int64_t tokens = 0;
-    for (const Chunk& chunk : chunks) tokens += chunk.tokens;
-    run(chunks);
-    count_step(tokens, faults);
-  }
-  in_step_ = false;
-  reap();
+  ROTA_CHECK(alone(), "ranks step together");
+  const int64_t tokens = prepare_step();
+  if (tokens == 0) return reap();
+  const Status status = run_step({&tokens, 1});
+  ROTA_CHECK(status.ok(), status.message());
 }
 
-void EngineCore::run(std::span<const Chunk> chunks) {
+int64_t EngineCore::prepare_step() {
+  prepared_ = scheduler_.schedule();
+  prepared_tokens_ = 0;
+  for (const Chunk& chunk : prepared_) prepared_tokens_ += chunk.tokens;
+  return prepared_tokens_;
+}
+
+Status EngineCore::run_step(std::span<const int64_t> tokens_of_group) {
+  in_step_ = true;
+  tokens_of_group_ = tokens_of_group;
+  const int64_t faults = page_faults_();
+  const std::span<const Chunk> chunks = std::exchange(prepared_, {});
+  const Status status = run(chunks);
+  if (!chunks.empty()) count_step(prepared_tokens_, faults);
+  in_step_ = false;
+  reap();
+  return status;
+}
+
+Status EngineCore::run(std::span<const Chunk> chunks) {
   plan_.build(chunks);
-  const Status status = forward();
+  Status status = forward();
   if (status.ok()) {
     sample_rows();
     advance(chunks);
+  } else if (!alone()) {
+    return status;
   } else if (chunks.size() > 1) {
     run_each_alone(chunks);
   } else {
     finish_with_error(*chunks.front().sequence, status);
   }
+  return {};
 }
 
 // Something in the step could not be computed (an expert with damaged weights): only the sequences
@@ -218,12 +236,15 @@ void EngineCore::run_each_alone(std::span<const Chunk> chunks) {
     return;
   }
   for (const Chunk& chunk : chunks) {
-    if (chunk.sequence->phase == Phase::kRunning) run({&chunk, 1});
+    if (chunk.sequence->phase != Phase::kRunning) continue;
+    tokens_of_group_ = {&chunk.tokens, 1};
+    ROTA_CHECK(run({&chunk, 1}).ok(), "alone, a failure is the request's");
   }
 }
 
 Status EngineCore::forward() {
   StepBatch batch = plan_.batch();
+  batch.tokens_of_group = tokens_of_group_;
   traced_rows_.clear();
   trace_of_use_.clear();
   for (const LogitUse& use : plan_.uses()) {

@@ -9,6 +9,14 @@
 //   ROTA_ASSIGN_OR_RETURN(auto core, EngineCore::make(loaded));
 //   core->add(request, on_output);
 //   while (core->has_work()) core->step();
+//
+// Ranks that share a model step together: each says how many tokens it has before any of them runs
+// (rank_loop.h). A forward that fails is then the end of the engine, as the other ranks wait in the middle
+// of theirs.
+//
+//   const int64_t mine = core->prepare_step();
+//   ... tokens_of_group = what each data-parallel group says ...
+//   ROTA_RETURN_IF_ERROR(core->run_step(tokens_of_group));
 #pragma once
 
 #include <cstdint>
@@ -53,7 +61,13 @@ class EngineCore {
   void cancel(std::string_view id);
 
   bool has_work() const { return !live_.empty(); }
-  void step();
+  void step();  // of a model on one rank
+
+  // The halves of a step. Between them no request is added or cancelled.
+  int64_t prepare_step();  // the tokens that this rank will run; 0: nothing to do
+  // tokens_of_group [dp]: this group's is what prepare_step() said; if that is 0 it runs the dummy
+  // step. Only a failure that is no single request's is returned.
+  Status run_step(std::span<const int64_t> tokens_of_group);
 
   // Ends every request with kError and this status.
   void fail_all(const Status& status);
@@ -75,8 +89,9 @@ class EngineCore {
 
   Status warm_up();
   std::unique_ptr<Sequence> make_sequence(EngineRequest request, OutputFn on_output);
-  void run(std::span<const Chunk> chunks);
+  Status run(std::span<const Chunk> chunks);
   void run_each_alone(std::span<const Chunk> chunks);
+  bool alone() const { return loaded_.ranks.world->ranks() == 1; }
   bool has_states() const { return !loaded_.model->kv_spec().state.layers.empty(); }
   Status forward();
   void sample_rows();
@@ -106,6 +121,9 @@ class EngineCore {
   std::vector<Sequence*> gone_;  // to be destroyed when the step's outputs are out
   RequestOutput output_;         // of the sequence whose rows are being taken; reused
   bool in_step_ = false;
+  std::span<const Chunk> prepared_;  // of the step that has not run yet
+  int64_t prepared_tokens_ = 0;
+  std::span<const int64_t> tokens_of_group_;  // of the step that runs
   uint64_t arrivals_ = 0;
   EngineStats stats_;
   std::vector<std::vector<int64_t>> warm_up_expert_tokens_;

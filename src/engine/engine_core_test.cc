@@ -5,20 +5,21 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <random>
 #include <set>
 
 #include "base/log.h"
+#include "engine/testing/damaged_model.h"
 #include "engine/testing/small_engine.h"
 
 namespace rota {
 namespace {
 
 using testing::Collected;
+using testing::DamagedModel;
 using testing::expect_same;
+using testing::ExpertPlace;
 using testing::generate;
 using testing::generate_one;
 using testing::golden;
@@ -167,6 +168,67 @@ TEST_P(EveryModel, TheSameBitsColdAndWarm) {
   EXPECT_GT(expected_hits, 0);
   EXPECT_EQ(engine->stats().prefix_hits, expected_hits);
   EXPECT_EQ(engine->kv_pages_used(), 0);
+}
+
+// As an engine that was started again sees it: some of the tokens are there, told by another.
+EngineRequest replay_of(EngineRequest request, const Collected& whole, size_t told) {
+  request.generated =
+      std::vector<int32_t>(whole.tokens.begin(), whole.tokens.begin() + static_cast<int64_t>(told));
+  return request;
+}
+
+// What is left of it to tell.
+Collected rest_of(Collected whole, size_t told) {
+  if (told == 0) return whole;
+  const auto count = static_cast<int64_t>(told);
+  whole.tokens.erase(whole.tokens.begin(), whole.tokens.begin() + count);
+  whole.output_tokens.erase(whole.output_tokens.begin(), whole.output_tokens.begin() + count);
+  whole.prompt_logprobs.clear();
+  return whole;
+}
+
+TEST_P(EveryModel, AReplayGoesOnAsIfItHadNeverStopped) {
+  std::vector<EngineRequest> requests = mixed_requests(17, 8);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& sampling = requests[i].sampling;
+    sampling.max_tokens += 30;
+    if (i % 2 == 1) sampling.presence_penalty = 0.4;
+    if (i % 3 == 1) sampling.ignore_eos = false;
+    if (i % 3 == 2) sampling.min_tokens = sampling.max_tokens / 2;
+    for (int32_t token = 0; i % 3 == 2 && token < 60; ++token) {
+      sampling.stop_token_ids.push_back(token);
+    }
+  }
+  const std::vector<Collected> alone = each_alone(GetParam(), requests);
+  std::mt19937 random(4);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<EngineRequest> replays;
+    std::vector<Collected> rests;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const size_t told = random() % alone[i].tokens.size();
+      replays.push_back(replay_of(requests[i], alone[i], told));
+      rests.push_back(rest_of(alone[i], told));
+    }
+    const Running engine = start(GetParam(), {.max_num_batched_tokens = 61});
+    expect_all_same(rests, generate(*engine, replays), fmt::format("round {}", round));
+    EXPECT_EQ(engine->kv_pages_used(), 0);
+  }
+}
+
+TEST(EngineCore, AReplayCountsOnlyWhatItGenerates) {
+  const Running engine = start("mixtral-bf16-h72");
+  EngineRequest request = request_of(std::vector<int32_t>(70, 3), 10);
+  const Collected whole = generate_one(*engine, request);
+  const int64_t prompt_tokens = engine->stats().prompt_tokens;
+  const Collected rest = generate_one(*engine, replay_of(request, whole, 7));
+  expect_same(rest_of(whole, 7), rest, "replayed");
+  EXPECT_EQ(engine->stats().generation_tokens, 13);
+  EXPECT_EQ(engine->stats().prompt_tokens, prompt_tokens);
+  EXPECT_LE(rest.cached_tokens, 70);
+  EXPECT_LE(engine->stats().prefix_hits, engine->stats().prefix_queries);
+  request.generated = std::vector<int32_t>(10, 1);
+  EXPECT_THAT(engine->add(request, [](const RequestOutput&) {}).message(),
+              HasSubstr("generated: 10 tokens, but max_tokens is 10"));
 }
 
 TEST(EngineCore, AnswersContinueFromTheCacheOfTheirOwnTokens) {
@@ -450,54 +512,14 @@ std::vector<std::vector<int64_t>> experts_used(const Running& engine,
   return used;
 }
 
-struct ExpertPlace {
-  size_t layer = 0;
-  size_t expert = 0;
-};
-
-// A copy of a model in which the block scales of one expert are the byte of which no number can be
-// made.
-class DamagedModel {
- public:
-  DamagedModel(const std::string& model, ExpertPlace place, int64_t experts) {
-    namespace fs = std::filesystem;
-    std::string pattern = (fs::temp_directory_path() / "rota_damaged_XXXXXX").string();
-    dir_ = mkdtemp(pattern.data());
-    for (const char* file : {"config.json", "generation_config.json", "model.safetensors"}) {
-      const fs::path from = fs::path(testing::model_dir(model)) / file;
-      if (fs::exists(from)) fs::copy_file(from, fs::path(dir_) / file);
-    }
-    tensor_ = fmt::format("model.layers.{}.mlp.experts.down_proj_scales", place.layer);
-    std::fstream file(dir_ + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
-    uint64_t length = 0;
-    file.read(reinterpret_cast<char*>(&length), sizeof length);
-    std::string header(length, '\0');
-    file.read(header.data(), static_cast<std::streamsize>(length));
-    const nlohmann::json at = nlohmann::json::parse(header)[tensor_]["data_offsets"];
-    const int64_t bytes = (at[1].get<int64_t>() - at[0].get<int64_t>()) / experts;
-    const auto begin = static_cast<int64_t>(sizeof length + length) + at[0].get<int64_t>() +
-                       bytes * static_cast<int64_t>(place.expert);
-    file.seekp(begin);
-    file << std::string(static_cast<size_t>(bytes), '\xff');
-  }
-  ~DamagedModel() { std::filesystem::remove_all(dir_); }
-  DamagedModel(const DamagedModel&) = delete;
-  DamagedModel& operator=(const DamagedModel&) = delete;
-
-  const std::string& tensor() const { return tensor_; }
-  Running start(const SmallEngineOptions& small) const {
-    EngineOptions options = testing::small_options("gptoss-mxfp4-h160", small);
-    options.model = dir_;
-    Running running;
-    running.loaded = std::make_unique<LoadedEngine>(load_engine(options).value());
-    running.core = EngineCore::make(*running.loaded).value();
-    return running;
-  }
-
- private:
-  std::string dir_;
-  std::string tensor_;
-};
+Running start_in(const std::string& dir, const SmallEngineOptions& small) {
+  EngineOptions options = testing::small_options("gptoss-mxfp4-h160", small);
+  options.model = dir;
+  Running running;
+  running.loaded = std::make_unique<LoadedEngine>(load_engine(options).value());
+  running.core = EngineCore::make(*running.loaded).value();
+  return running;
+}
 
 // Three requests and an expert that only the second of them needs: in its prompt, or not before its
 // decoding.
@@ -544,7 +566,7 @@ TEST(EngineCore, ADamagedExpertFailsOnlyTheRequestsThatNeedIt) {
     const ExpertOfOne it = find_expert_of_one(whole, in_prompt);
     ASSERT_EQ(it.alone.size(), 3u);
     const DamagedModel model("gptoss-mxfp4-h160", it.place, whole.loaded->config.experts);
-    const Running damaged = model.start(options);  // though the warm-up may meet it
+    const Running damaged = start_in(model.dir(), options);  // though the warm-up may meet it
     for (int again = 0; again < 2; ++again) {
       const std::vector<Collected> all = generate(*damaged, it.requests);
       expect_same(it.alone[0], all[0], "the one before");

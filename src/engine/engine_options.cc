@@ -78,6 +78,8 @@ void for_each_member(Options& options, Visit&& visit) {
   visit("enable_expert_parallel", options.parallel.enable_expert_parallel);
   visit("all2all_backend", options.parallel.all2all_backend);
   visit("expert_placement_strategy", options.parallel.expert_placement_strategy);
+  visit("rank_timeout", options.parallel.rank_timeout);
+  visit("check_collectives", options.parallel.check_collectives);
   visit("max_num_seqs", options.max_num_seqs);
   visit("max_num_batched_tokens", options.max_num_batched_tokens);
   visit("max_model_len", options.max_model_len);

@@ -16,15 +16,13 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/in_process_engine.h"
+#include "engine/outbox.h"
 #include "engine/wire.h"
 
 namespace rota {
 namespace {
 
 constexpr std::chrono::milliseconds kHeartbeatInterval(500);
-// A step's outputs are cut into several frames beyond this many entries of prompt logprobs.
-constexpr size_t kLogprobsInAFrame = size_t{1} << 20;
 
 // The socket. Any thread may send; one reads.
 class Connection {
@@ -106,30 +104,6 @@ class Heart {
   std::jthread thread_;  // last: it uses the others
 };
 
-// Outputs of a step, sent together when the step is done. The engine's thread alone touches it.
-class Outbox {
- public:
-  explicit Outbox(Connection& connection) : connection_(connection) {}
-
-  void add(const RequestOutput& output) {
-    outputs_.outputs.push_back(output);
-    for (const auto& position : output.prompt_logprobs) {
-      logprobs_ += position ? position->size() : 0;
-    }
-    if (logprobs_ >= kLogprobsInAFrame) flush();
-  }
-  void flush() {
-    if (!outputs_.outputs.empty()) connection_.send(outputs_);
-    outputs_.outputs.clear();
-    logprobs_ = 0;
-  }
-
- private:
-  Connection& connection_;
-  wire::Outputs outputs_;
-  size_t logprobs_ = 0;
-};
-
 void refuse(Connection& connection, std::string id, const Status& status) {
   RequestOutput output;
   output.id = std::move(id);
@@ -173,18 +147,18 @@ int protocol_failure(const Status& status) {
 
 }  // namespace
 
-int run_engine_worker(int fd) {
-  // Those of a terminal or a service manager reach the whole group: the front decides what they mean.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
+int serve_front(int fd, const StartEngineFn& start) {
   std::signal(SIGPIPE, SIG_IGN);
-
   Connection connection(fd);
   Heart heart(connection);
   const Result<EngineOptions> options = receive_options(connection);
   if (!options.ok()) return protocol_failure(options.status());
-  Outbox outbox(connection);
-  Result<std::unique_ptr<InProcessEngine>> engine = InProcessEngine::start(*options);
+  Outbox outbox([&](const wire::Message& message) { connection.send(message); });
+  Result<std::unique_ptr<InProcessEngine>> engine = start(*options);
+  if (!engine.ok() && engine.status().code() == StatusCode::kUnavailable) {
+    log::error("{}", engine.status().message());
+    return kEngineRankLostExitCode;
+  }
   if (!engine.ok()) {
     connection.send(wire::Failed{engine.status()});
     return kEngineLoadFailedExitCode;
@@ -199,6 +173,14 @@ int run_engine_worker(int fd) {
   const Status status = serve(connection, running, outbox);
   heart.watch(nullptr);
   return status.ok() ? 0 : protocol_failure(status);
+}
+
+int run_engine_worker(int fd) {
+  // Those of a terminal or a service manager reach the whole group: the front decides what they mean.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  return serve_front(fd,
+                     [](const EngineOptions& options) { return InProcessEngine::start(options); });
 }
 
 }  // namespace rota

@@ -12,6 +12,13 @@ Histogram with_bounds(std::vector<double> bounds) {
   return histogram;
 }
 
+void add(Histogram& total, const Histogram& part) {
+  for (size_t i = 0; i < total.counts.size() && i < part.counts.size(); ++i) {
+    total.counts[i] += part.counts[i];
+  }
+  total.sum += part.sum;
+}
+
 }  // namespace
 
 Histogram token_histogram() {
@@ -36,6 +43,34 @@ EngineStats empty_stats() {
   stats.prefill_time = seconds_histogram();
   stats.decode_time = seconds_histogram();
   return stats;
+}
+
+void add(EngineStats& total, const EngineStats& part) {
+  total.running += part.running;
+  total.waiting += part.waiting;
+  total.kv_usage += part.kv_usage;
+  total.prefix_queries += part.prefix_queries;
+  total.prefix_hits += part.prefix_hits;
+  total.preemptions += part.preemptions;
+  total.prompt_tokens += part.prompt_tokens;
+  total.generation_tokens += part.generation_tokens;
+  total.steps += part.steps;
+  total.major_faults += part.major_faults;
+  add(total.iteration_tokens, part.iteration_tokens);
+  add(total.queue_time, part.queue_time);
+  add(total.prefill_time, part.prefill_time);
+  add(total.decode_time, part.decode_time);
+}
+
+void add_expert_tokens(EngineStats& total, const EngineStats& part) {
+  total.expert_tokens.resize(std::max(total.expert_tokens.size(), part.expert_tokens.size()));
+  for (size_t layer = 0; layer < part.expert_tokens.size(); ++layer) {
+    std::vector<int64_t>& counts = total.expert_tokens[layer];
+    counts.resize(std::max(counts.size(), part.expert_tokens[layer].size()));
+    for (size_t expert = 0; expert < part.expert_tokens[layer].size(); ++expert) {
+      counts[expert] += part.expert_tokens[layer][expert];
+    }
+  }
 }
 
 }  // namespace rota

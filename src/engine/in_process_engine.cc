@@ -1,39 +1,21 @@
 #include "engine/in_process_engine.h"
 
-#include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <map>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/engine_core.h"
-#include "engine/engine_stats.h"
+#include "engine/rank_loop.h"
+#include "engine/request_desk.h"
 #include "platform/clock.h"
 
 namespace rota {
 namespace {
 
 constexpr double kSecondsBetweenExpertCounts = 1;
-
-// A request as its client holds it: cancelling it silences it at once.
-struct Handle {
-  EngineClient::OutputFn on_output;
-  std::atomic<bool> cancelled = false;
-};
-
-struct Submission {
-  EngineRequest request;
-  std::shared_ptr<Handle> handle;
-};
-struct Cancellation {
-  std::string id;
-};
-using Command = std::variant<Submission, Cancellation>;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
@@ -43,35 +25,28 @@ int64_t now_ns() {
 }  // namespace
 
 struct InProcessEngine::State {
-  explicit State(LoadedEngine engine) : loaded(std::move(engine)) {}
+  State(LoadedEngine engine, FailureFn failure_fn)
+      : loaded(std::move(engine)), on_failure(std::move(failure_fn)) {}
 
   LoadedEngine loaded;
-  EngineInfo info;
+  FailureFn on_failure;
   std::unique_ptr<EngineCore> core;  // the engine thread's alone
+  std::unique_ptr<RankLoop> ranks;   // where there are several
+  RequestDesk desk;
+  std::mutex step_end_mutex;
   std::function<void()> step_end;
-
-  std::mutex mutex;
-  std::condition_variable wake;      // the engine thread: something to do
-  std::condition_variable finished;  // drain(): a request is gone
-  std::vector<Command> inbox;
-  std::map<std::string, std::shared_ptr<Handle>, std::less<>> live;
-  int ending = 0;  // requests whose last output is being delivered
-  bool stopping = false;
-  bool draining = false;
-  EngineStats stats = empty_stats();
 
   std::atomic<bool> idle = true;
   std::atomic<int64_t> last_step_ns = now_ns();
   Clock::time_point expert_counts_at;
   std::thread thread;
 
-  void run();
-  bool wait_for_work(std::vector<Command>& commands);
-  void execute(Command& command);
-  void start_request(Submission& submission);
-  void take_back(const std::string& id, const Handle* handle);
-  void forget(const std::string& id, const Handle& handle);
-  void count_ended();
+  void run_ranks();
+  void run_alone();
+  void wait_for_work();
+  void end_step();
+  void execute(RequestDesk::Command& command);
+  void start_request(RequestDesk::Submission& submission);
   void publish_stats(bool with_expert_tokens);
 };
 
@@ -80,111 +55,92 @@ Result<std::unique_ptr<InProcessEngine>> InProcessEngine::start(const EngineOpti
   return start(std::move(loaded));
 }
 
-Result<std::unique_ptr<InProcessEngine>> InProcessEngine::start(LoadedEngine loaded) {
-  auto state = std::make_unique<State>(std::move(loaded));
+Result<std::unique_ptr<InProcessEngine>> InProcessEngine::start(LoadedEngine loaded,
+                                                                FailureFn on_failure) {
+  auto state = std::make_unique<State>(std::move(loaded), std::move(on_failure));
   ROTA_ASSIGN_OR_RETURN(state->core, EngineCore::make(state->loaded));
-  state->info = state->core->info();
+  state->desk.open(state->core->info());
+  const bool alone = state->loaded.ranks.world->ranks() == 1;
+  if (!alone) {
+    ROTA_ASSIGN_OR_RETURN(state->ranks,
+                          RankLoop::make(state->loaded, *state->core,
+                                         {.desk = &state->desk,
+                                          .step_end = [raw = state.get()] { raw->end_step(); },
+                                          .last_step_ns = &state->last_step_ns}));
+  }
   state->publish_stats(true);
   State* raw = state.get();
   std::unique_ptr<InProcessEngine> engine(new InProcessEngine(std::move(state)));
-  raw->thread = std::thread([raw] { raw->run(); });
+  raw->thread = std::thread([raw, alone] { alone ? raw->run_alone() : raw->run_ranks(); });
   return engine;
 }
 
 InProcessEngine::InProcessEngine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 InProcessEngine::~InProcessEngine() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->wake.notify_all();
+  state_->desk.stop();
   if (state_->thread.joinable()) state_->thread.join();
 }
 
-void InProcessEngine::State::run() {
-  std::vector<Command> commands;
-  while (wait_for_work(commands)) {
-    for (Command& command : commands) execute(command);
+void InProcessEngine::State::run_ranks() {
+  idle = false;  // parked ranks still meet: health is theirs
+  const Status status = ranks->run();
+  if (!status.ok() && on_failure) on_failure(status);
+  desk.fail(status.ok()
+                ? error(StatusCode::kUnavailable, "the engine was stopped")
+                : error(StatusCode::kUnavailable, "the engine has failed: {}", status.message()));
+  end_step();
+}
+
+void InProcessEngine::State::run_alone() {
+  std::vector<RequestDesk::Command> commands;
+  for (;;) {
+    wait_for_work();
+    if (!desk.take(commands)) break;
+    for (RequestDesk::Command& command : commands) execute(command);
     core->step();
     last_step_ns = now_ns();
     const bool due = seconds_since(expert_counts_at) > kSecondsBetweenExpertCounts;
     publish_stats(due || !core->has_work());
-    if (step_end) step_end();
+    end_step();
   }
-  for (Command& command : commands) execute(command);
-  core->fail_all(error(StatusCode::kUnavailable, "the engine was stopped"));
+  desk.fail(error(StatusCode::kUnavailable, "the engine was stopped"));
+  end_step();
+}
+
+// Parks while there is nothing to do.
+void InProcessEngine::State::wait_for_work() {
+  if (core->has_work()) return;
+  idle = true;
+  desk.wait();
+  last_step_ns = now_ns();
+  idle = false;
+}
+
+void InProcessEngine::State::end_step() {
+  const std::lock_guard lock(step_end_mutex);
   if (step_end) step_end();
 }
 
-// Parks while there is nothing to do. False: the engine shall end; `commands` are the last ones.
-bool InProcessEngine::State::wait_for_work(std::vector<Command>& commands) {
-  commands.clear();
-  std::unique_lock lock(mutex);
-  if (!core->has_work() && inbox.empty()) {
-    idle = true;
-    wake.wait(lock, [&] { return stopping || !inbox.empty(); });
-    last_step_ns = now_ns();
-    idle = false;
-  }
-  commands.swap(inbox);
-  return !stopping;
-}
-
-void InProcessEngine::State::execute(Command& command) {
-  if (auto* submission = std::get_if<Submission>(&command)) {
+void InProcessEngine::State::execute(RequestDesk::Command& command) {
+  if (auto* submission = std::get_if<RequestDesk::Submission>(&command)) {
     start_request(*submission);
   } else {
-    core->cancel(std::get<Cancellation>(command).id);
+    core->cancel(std::get<RequestDesk::Cancellation>(command).id);
   }
 }
 
-void InProcessEngine::State::start_request(Submission& submission) {
-  std::shared_ptr<Handle> handle = submission.handle;
+void InProcessEngine::State::start_request(RequestDesk::Submission& submission) {
+  const std::shared_ptr<RequestDesk::Handle> handle = submission.handle;
   if (handle->cancelled) return;
-  const std::string id = submission.request.id;
   const auto deliver = [this, handle](const RequestOutput& output) {
-    const bool last = output.finish_reason != FinishReason::kNone;
-    if (last) forget(output.id, *handle);
-    if (!handle->cancelled) handle->on_output(output);
-    if (last) count_ended();
+    desk.deliver(*handle, output);
   };
-  const Status status = core->add(std::move(submission.request), deliver);
-  if (!status.ok()) {
-    RequestOutput refused;
-    refused.id = id;
-    refused.finish_reason = FinishReason::kError;
-    refused.status = status;
-    deliver(refused);
-  }
-}
-
-// Under the lock. A submission that the engine's thread has not fetched is dropped, so that asking and
-// leaving during a long step takes no memory; another one is cancelled there.
-void InProcessEngine::State::take_back(const std::string& id, const Handle* handle) {
-  const auto unseen = std::find_if(inbox.begin(), inbox.end(), [&](const Command& command) {
-    const auto* submission = std::get_if<Submission>(&command);
-    return submission != nullptr && submission->handle.get() == handle;
-  });
-  if (unseen != inbox.end()) {
-    inbox.erase(unseen);
-  } else {
-    inbox.emplace_back(Cancellation{id});
-  }
-}
-
-// An id is free again before its client hears of the end.
-void InProcessEngine::State::forget(const std::string& id, const Handle& handle) {
-  const std::lock_guard lock(mutex);
-  const auto found = live.find(id);
-  if (found != live.end() && found->second.get() == &handle) live.erase(found);
-  ++ending;
-}
-
-void InProcessEngine::State::count_ended() {
-  const std::lock_guard lock(mutex);
-  --ending;
-  finished.notify_all();
+  RequestOutput refused;
+  refused.id = submission.request.id;
+  refused.finish_reason = FinishReason::kError;
+  refused.status = core->add(std::move(submission.request), deliver);
+  if (!refused.status.ok()) deliver(refused);
 }
 
 void InProcessEngine::State::publish_stats(bool with_expert_tokens) {
@@ -192,70 +148,32 @@ void InProcessEngine::State::publish_stats(bool with_expert_tokens) {
     core->refresh_expert_tokens();
     expert_counts_at = Clock::now();
   }
-  const EngineStats& current = core->stats();
-  const std::lock_guard lock(mutex);
-  stats = current;  // equal sizes: nothing is allocated
+  desk.publish(core->stats());
 }
 
-EngineState InProcessEngine::state() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->draining || state_->stopping ? EngineState::kDraining : EngineState::kReady;
-}
+EngineState InProcessEngine::state() const { return state_->desk.state(); }
 
 double InProcessEngine::seconds_since_heartbeat() const {
   if (state_->idle) return 0;
   return static_cast<double>(now_ns() - state_->last_step_ns) * 1e-9;
 }
 
-Result<EngineInfo> InProcessEngine::info() const { return state_->info; }
+Result<EngineInfo> InProcessEngine::info() const { return state_->desk.info(); }
 
 Status InProcessEngine::submit(EngineRequest request, OutputFn on_output) {
-  ROTA_RETURN_IF_ERROR(check_request(request, state_->info));
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->draining || state_->stopping) {
-      return error(StatusCode::kUnavailable, "the engine is shutting down");
-    }
-    ROTA_RETURN_IF_ERROR(check_queue(static_cast<int64_t>(state_->live.size()), state_->info));
-    auto handle = std::make_shared<Handle>();
-    handle->on_output = std::move(on_output);
-    if (!state_->live.emplace(request.id, handle).second) {
-      return invalid_argument("request id \"{}\" is in use by a running request", request.id);
-    }
-    state_->inbox.emplace_back(Submission{std::move(request), std::move(handle)});
-  }
-  state_->wake.notify_one();
-  return {};
+  return state_->desk.submit(std::move(request), std::move(on_output));
 }
 
-void InProcessEngine::cancel(std::string_view id) {
-  {
-    const std::lock_guard lock(state_->mutex);
-    const auto found = state_->live.find(id);
-    if (found == state_->live.end()) return;
-    found->second->cancelled = true;
-    state_->take_back(found->first, found->second.get());
-    state_->live.erase(found);
-  }
-  state_->wake.notify_one();
-  state_->finished.notify_all();
-}
+void InProcessEngine::cancel(std::string_view id) { state_->desk.cancel(id); }
 
-EngineStats InProcessEngine::stats() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->stats;
-}
+EngineStats InProcessEngine::stats() const { return state_->desk.stats(); }
 
-bool InProcessEngine::drain(double seconds) {
-  std::unique_lock lock(state_->mutex);
-  state_->draining = true;
-  return state_->finished.wait_for(lock, std::chrono::duration<double>(seconds),
-                                   [&] { return state_->live.empty() && state_->ending == 0; });
-}
+bool InProcessEngine::drain(double seconds) { return state_->desk.drain(seconds); }
 
 const LoadedEngine& InProcessEngine::loaded() const { return state_->loaded; }
 
 void InProcessEngine::set_step_end(std::function<void()> step_end) {
+  const std::lock_guard lock(state_->step_end_mutex);
   state_->step_end = std::move(step_end);
 }
 

@@ -1,15 +1,22 @@
 #include "engine/load_engine.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/log.h"
 #include "checkpoint/expected_tensors.h"
+#include "checkpoint/json_file.h"
 #include "checkpoint/progress.h"
 #include "engine/engine_plan.h"
 #include "engine/format_bytes.h"
+#include "engine/gather_topology.h"
+#include "engine/hash.h"
+#include "engine/host_memory.h"
 #include "engine/parallel_choice.h"
-#include "platform/memory.h"
+#include "engine/tensor_census.h"
+#include "platform/build_id.h"
+#include "platform/read_file.h"
 
 namespace rota {
 namespace {
@@ -24,8 +31,10 @@ Status choose_cpu(LoadedEngine& engine) {
         engine.options.threads, engine.cpu.logical_cpus, engine.cpu.physical_cores,
         engine.cpu.physical_cores);
   }
-  engine.team = std::make_unique<ThreadTeam>(
-      ThreadTeamOptions{.threads = engine.options.threads, .pin = engine.options.pin});
+  const ThreadTeamOptions team = team_of_rank(engine.options.threads, engine.options.pin,
+                                              engine.cpu.physical_cores, engine.host);
+  engine.options.threads = team.threads;
+  engine.team = std::make_unique<ThreadTeam>(team);
   log::info("CPU: {}; using {} with {} threads", describe(engine.cpu), to_string(engine.isa),
             engine.team->size());
   return {};
@@ -45,33 +54,49 @@ Status read_configs(LoadedEngine& engine) {
   return {};
 }
 
-Result<Checkpoint> open_weights(const LoadedEngine& engine) {
-  const LoadOptions progress{.progress = console_progress("loading weights"),
-                             .threads = std::max(1, engine.team->size()),
-                             .stop = {}};
+LoadOptions load_options(const LoadedEngine& engine) {
+  const bool shows = engine.ranks.world->rank() == 0;
+  return {.progress = shows ? console_progress("loading weights") : LoadProgress(),
+          .threads = std::max(1, engine.team->size()),
+          .part = engine.host.index,
+          .parts = engine.host.count(),
+          .stop = {}};
+}
+
+Status open_weights(LoadedEngine& engine) {
   if (engine.options.load_format == LoadFormat::kDummy) {
     log::warning("--load-format dummy: the weights are random, and so is every answer");
     const std::vector<TensorSpec> specs = expected_tensors(engine.config);
-    return Checkpoint::dummy(specs, static_cast<uint64_t>(engine.options.seed), progress);
+    ROTA_ASSIGN_OR_RETURN(
+        Checkpoint dummy,
+        Checkpoint::dummy(specs, static_cast<uint64_t>(engine.options.seed), load_options(engine)));
+    engine.checkpoint = std::make_unique<Checkpoint>(std::move(dummy));
+    return {};
   }
   ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(engine.location.dir));
   ROTA_RETURN_IF_ERROR(check_tensors(engine.config, checkpoint));
-  ROTA_RETURN_IF_ERROR(install_mapped_file_guard());
-  const int64_t available = memory_info().available_bytes;
-  if (engine.options.weights == WeightsChoice::kLocked) {
-    ROTA_RETURN_IF_ERROR(checkpoint.lock_in_memory(progress));
-  } else if (checkpoint.total_bytes() < available) {
-    ROTA_RETURN_IF_ERROR(checkpoint.warm(progress));
-  } else {
-    log::warning(
-        "the weights ({}) are larger than the memory available ({}): steps will wait for the disk",
-        format_bytes(checkpoint.total_bytes()), format_bytes(available));
-  }
-  return checkpoint;
+  engine.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  return install_mapped_file_guard();
 }
 
-Status build_model(LoadedEngine& engine) {
-  const ModelOptions model_options = rota::model_options(engine.options, engine.config, engine.isa);
+Status read_ahead(LoadedEngine& engine) {
+  Checkpoint& checkpoint = *engine.checkpoint;
+  if (checkpoint.residence() == WeightsResidence::kDummy) return {};
+  const int64_t available = engine.host.available_bytes;
+  if (engine.options.weights == WeightsChoice::kLocked) {
+    return checkpoint.lock_in_memory(load_options(engine));
+  }
+  if (checkpoint.total_bytes() < available) return checkpoint.warm(load_options(engine));
+  log::warning(
+      "the weights ({}) are larger than the memory available ({}): steps will wait for the disk",
+      format_bytes(checkpoint.total_bytes()), format_bytes(available));
+  return {};
+}
+
+Status build_model(LoadedEngine& engine, LoadMeeting& meeting) {
+  ModelOptions model_options = rota::model_options(engine.options, engine.config, engine.isa);
+  model_options.ranks = engine.ranks;
+  model_options.ranks.meet = [&](const Status& status) { return meeting.meet(status); };
   engine.max_logit_rows = model_options.max_logit_rows;
   ROTA_ASSIGN_OR_RETURN(engine.model,
                         load_model(engine.config, *engine.checkpoint, model_options, *engine.team));
@@ -84,27 +109,79 @@ Status build_model(LoadedEngine& engine) {
   return {};
 }
 
-// What would not fit is told before the weights are read and copied.
-Status check_memory(const LoadedEngine& engine, const EnginePlan& plan, int64_t available_bytes) {
+// The budget's question before a weight is read: what would not fit is told then. kv: becomes this rank's.
+Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePlan& plan,
+                                     KvSpec& kv) {
+  const Checkpoint& weights = *engine.checkpoint;
   MemoryProfile profile =
-      memory_profile(plan, engine.options, engine.config, engine.checkpoint->total_bytes());
-  profile.available_bytes = available_bytes;
-  return status_of(plan_kv_budget(profile));
+      memory_profile(plan, engine.options, engine.config, weights.total_bytes());
+  profile.available_bytes = engine.host.available_bytes;
+  profile.ranks_of_host = engine.host.count();
+  if (engine.ranks.world->ranks() == 1) return profile;
+  const TensorCensus census = take_census(expected_tensors(engine.config));
+  ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(engine.options.parallel));
+  ROTA_ASSIGN_OR_RETURN(const std::vector<RankPlan> all, plan_ranks({.config = &engine.config,
+                                                                     .engine = &plan,
+                                                                     .census = &census,
+                                                                     .moe = engine.options.moe,
+                                                                     .parallel = parallel}));
+  kv = all[static_cast<size_t>(engine.ranks.world->rank())].kv;
+  profile.spec = &kv;
+  profile.weight_bytes = std::min(profile.weight_bytes,
+                                  mapped_bytes_of_host(all, engine.host.ranks, parallel.shape.tp));
+  profile.copied_bytes = copied_bytes_of_host(all, engine.host.ranks);
+  profile.workspace_bytes *= profile.ranks_of_host;
+  return profile;
 }
 
-Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t available_bytes) {
+// Now that it is there: copies and workspaces as they are, of all ranks of this host.
+Status measure_memory(const LoadedEngine& engine, MemoryProfile& profile) {
+  struct Taken {
+    int64_t copied;
+    int64_t workspace;
+  };
+  const Taken mine{
+      .copied = engine.model->copied_bytes(),
+      .workspace = engine.model->workspace_bytes() + logits_bytes(engine.options, engine.config)};
+  ROTA_ASSIGN_OR_RETURN(const std::vector<Taken> all, gather_values(*engine.ranks.world, mine));
+  profile.weights_can_be_paged = engine.checkpoint->residence() == WeightsResidence::kMapped;
+  profile.copied_bytes = profile.workspace_bytes = 0;
+  for (const int rank : engine.host.ranks) {
+    profile.copied_bytes += all[static_cast<size_t>(rank)].copied;
+    profile.workspace_bytes += all[static_cast<size_t>(rank)].workspace;
+  }
+  return {};
+}
+
+// What this rank can afford, then what all can.
+Result<KvBudget> agree_on_budget(const LoadedEngine& engine, const MemoryProfile& profile) {
+  Communicator& world = *engine.ranks.world;
+  Result<KvBudget> mine = plan_kv_budget(profile);
+  ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(mine)));
+  if (world.ranks() == 1) return mine;
+  struct Limits {
+    int64_t pages, snapshots, max_num_seqs, max_model_len;
+  };
+  const Limits limits{mine->pages, mine->snapshots, mine->max_num_seqs, mine->max_model_len};
+  ROTA_ASSIGN_OR_RETURN(const std::vector<Limits> all, gather_values(world, limits));
+  std::vector<KvBudget> planned(1, *mine);
+  for (const Limits& it : all) {
+    KvBudget& budget = planned.emplace_back();
+    budget.pages = it.pages;
+    budget.snapshots = it.snapshots;
+    budget.max_num_seqs = it.max_num_seqs;
+    budget.max_model_len = it.max_model_len;
+  }
+  return least_budget(*profile.spec, planned);
+}
+
+Status size_cache(LoadedEngine& engine, MemoryProfile profile) {
   EngineOptions& options = engine.options;
-  const Checkpoint& weights = *engine.checkpoint;
-  MemoryProfile profile = memory_profile(plan, options, engine.config, weights.total_bytes());
-  profile.spec = &engine.model->kv_spec();
-  profile.available_bytes = available_bytes;
-  profile.copied_bytes = engine.model->copied_bytes();
-  profile.weights_can_be_paged = weights.residence() == WeightsResidence::kMapped;
-  profile.workspace_bytes = engine.model->workspace_bytes() + logits_bytes(options, engine.config);
-  ROTA_ASSIGN_OR_RETURN(engine.kv, plan_kv_budget(profile));
-  ROTA_ASSIGN_OR_RETURN(KvCache cache,
-                        KvCache::allocate(*profile.spec, engine.kv.pages, engine.kv.slots));
-  engine.cache = std::make_unique<KvCache>(std::move(cache));
+  ROTA_RETURN_IF_ERROR(measure_memory(engine, profile));
+  ROTA_ASSIGN_OR_RETURN(engine.kv, agree_on_budget(engine, profile));
+  Result<KvCache> cache = KvCache::allocate(*profile.spec, engine.kv.pages, engine.kv.slots);
+  ROTA_RETURN_IF_ERROR(agree_ok(*engine.ranks.world, status_of(cache)));
+  engine.cache = std::make_unique<KvCache>(std::move(*cache));
   options.max_model_len = engine.kv.max_model_len;
   options.max_num_seqs = engine.kv.max_num_seqs;
   if (!engine.kv.note.empty()) log::warning("{}", engine.kv.note);
@@ -116,8 +193,11 @@ Status size_cache(LoadedEngine& engine, const EnginePlan& plan, int64_t availabl
       static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
       options.max_model_len);
   if (engine.kv.slots > 0) log::info("states: {}", describe_states(*profile.spec, engine.kv));
-  log::info("memory in bytes: weights {}, copies {}, workspace {}, KV cache {}",
-            profile.weight_bytes, profile.copied_bytes, profile.workspace_bytes, engine.kv.bytes);
+  log::info("memory in bytes: weights {}, copies {}, workspace {}, KV cache {}{}",
+            profile.weight_bytes, profile.copied_bytes, profile.workspace_bytes, engine.kv.bytes,
+            profile.ranks_of_host > 1
+                ? fmt::format(" for each of {} ranks of this host", profile.ranks_of_host)
+                : "");
   return {};
 }
 
@@ -131,24 +211,103 @@ std::vector<int32_t> all_eos_ids(const LoadedEngine& engine) {
   return ids;
 }
 
+Result<ParallelChoice> check_ranks(const EngineOptions& options, int ranks) {
+  ROTA_RETURN_IF_ERROR(validate(options));
+  ROTA_ASSIGN_OR_RETURN(ParallelChoice parallel, choose_parallel(options.parallel));
+  if (parallel.shape.ranks() == ranks) return parallel;
+  return invalid_argument(
+      "--tensor-parallel-size {} x --data-parallel-size {} is {} ranks, and there are {}",
+      parallel.shape.tp, parallel.shape.dp, parallel.shape.ranks(), ranks);
+}
+
+// Which of the ranks this is.
+Status join_ranks(LoadedEngine& engine, Communicator& world) {
+  const Result<ParallelChoice> parallel = check_ranks(engine.options, world.ranks());
+  ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(parallel)));
+  if (world.ranks() == 1) return {};
+  engine.ranks.world = &world;
+  engine.ranks.parallel = {
+      .shape = parallel->shape, .transport = parallel->transport, .placement = parallel->placement};
+  engine.ranks.parallel.shape.rank = world.rank();
+  engine.options.verify_weights = true;
+  if (parallel->shape.tp == 1) return {};
+  ROTA_ASSIGN_OR_RETURN(engine.tensor, world.split(world.rank() / parallel->shape.tp));
+  engine.ranks.tensor = engine.tensor.get();
+  return {};
+}
+
+// Everything that can be refused before a weight is read.
+Result<EnginePlan> prepare(LoadedEngine& engine) {
+  ROTA_RETURN_IF_ERROR(choose_cpu(engine));
+  ROTA_RETURN_IF_ERROR(read_configs(engine));
+  ROTA_ASSIGN_OR_RETURN(EnginePlan plan, plan_engine(engine.options, engine.config, engine.cpu));
+  ROTA_RETURN_IF_ERROR(open_weights(engine));
+  return plan;
+}
+
+std::string digest(uint64_t hash) { return fmt::format("hash {:016x}", hash); }
+
+std::string digest_of_file(const LoadedEngine& engine, std::string_view name) {
+  const auto text = read_file(fmt::format("{}/{}", engine.location.dir, name), kMaxJsonFileBytes);
+  return text.ok() ? digest(hash_text(*text)) : "none";
+}
+
+// What must be the same on all ranks. The weights' hash is that of their names, types and shapes.
+std::vector<Agreed> what_was_loaded(const LoadedEngine& engine) {
+  std::vector<Agreed> same = {{"the build", build_id()},
+                              {"the instruction set", std::string(to_string(engine.isa))}};
+  const nlohmann::json options = to_json(engine.options);
+  for (const auto& [flag, value] : options.items()) {
+    if (flag != "threads") same.push_back({fmt::format("option {}", flag), value.dump()});
+  }
+  for (const std::string_view file : {"config.json", "generation_config.json"}) {
+    same.push_back({std::string(file), digest_of_file(engine, file)});
+  }
+  same.push_back({"the weights' index", digest(engine.checkpoint->manifest_hash())});
+  return same;
+}
+
+Status agree_on_model(LoadedEngine& engine) {
+  Communicator& world = *engine.ranks.world;
+  if (world.ranks() == 1) return {};
+  const std::vector<Agreed> same = what_was_loaded(engine);
+  ROTA_RETURN_IF_ERROR(agree_same(world, same));
+  engine.hash = kHashStart;
+  for (const Agreed& it : same) engine.hash = hash_text(it.value, hash_text(it.what, engine.hash));
+  return {};
+}
+
+// Returns what the cache is to be sized by.
+Result<MemoryProfile> load_weights(LoadedEngine& engine, const EnginePlan& plan,
+                                   LoadMeeting& meeting) {
+  KvSpec kv;
+  ROTA_ASSIGN_OR_RETURN(MemoryProfile profile, planned_memory(engine, plan, kv));
+  ROTA_RETURN_IF_ERROR(status_of(plan_kv_budget(profile)));
+  ROTA_RETURN_IF_ERROR(read_ahead(engine));
+  ROTA_RETURN_IF_ERROR(build_model(engine, meeting));
+  profile.spec = &engine.model->kv_spec();
+  return profile;
+}
+
 }  // namespace
 
-Result<LoadedEngine> load_engine(const EngineOptions& options) {
-  ROTA_RETURN_IF_ERROR(validate(options));
-  ROTA_RETURN_IF_ERROR(check_one_rank(options.parallel));
+Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world) {
   LoadedEngine engine;
   engine.options = options;
   engine.options.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
-  const int64_t available_bytes = memory_info().available_bytes;
-  ROTA_RETURN_IF_ERROR(choose_cpu(engine));
-  ROTA_RETURN_IF_ERROR(read_configs(engine));
-  ROTA_ASSIGN_OR_RETURN(const EnginePlan plan,
-                        plan_engine(engine.options, engine.config, engine.cpu));
-  ROTA_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_weights(engine));
-  engine.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
-  ROTA_RETURN_IF_ERROR(check_memory(engine, plan, available_bytes));
-  ROTA_RETURN_IF_ERROR(build_model(engine));
-  ROTA_RETURN_IF_ERROR(size_cache(engine, plan, available_bytes));
+  ROTA_RETURN_IF_ERROR(join_ranks(engine, world));
+  ROTA_ASSIGN_OR_RETURN(engine.host, find_host_ranks(world));
+  const Result<EnginePlan> plan = prepare(engine);
+  ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(plan)));
+  ROTA_RETURN_IF_ERROR(agree_on_model(engine));
+  LoadMeeting meeting(world);
+  const Result<MemoryProfile> memory = load_weights(engine, *plan, meeting);
+  ROTA_RETURN_IF_ERROR(meeting.meet(status_of(memory)));
+  ROTA_RETURN_IF_ERROR(size_cache(engine, *memory));
+  ROTA_ASSIGN_OR_RETURN(engine.topology, gather_topology(engine));
+  if (world.ranks() > 1) {
+    for (const std::string& line : describe(engine.topology)) log::info("{}", line);
+  }
   log::info("sampling defaults: {}", describe_sampling(engine.info().default_sampling));
   return engine;
 }
@@ -158,15 +317,16 @@ EngineInfo LoadedEngine::info() const {
   info.model_type = to_string(config.architecture);
   info.vocab_size = config.vocab;
   info.max_model_len = options.max_model_len;
-  info.kv_tokens = kv.tokens;
+  info.kv_tokens = kv.tokens * ranks.shape().dp;
   info.eos_token_ids = all_eos_ids(*this);
   info.moe_layers = config.moe_layers();
   info.experts = config.experts;
   info.top_k = config.top_k;
   info.choices = model->choices();
   info.max_sequence_tokens = kv.max_sequence_tokens;
-  info.max_num_seqs = options.max_num_seqs;
+  info.max_num_seqs = options.max_num_seqs * ranks.shape().dp;
   info.max_waiting = options.max_waiting;
+  info.topology = topology;
   if (options.generation_config == GenerationConfigChoice::kAuto) {
     info.default_sampling = default_sampling(generation);
   }

@@ -4,6 +4,12 @@
 //
 //   ROTA_ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options));
 //   loaded.model->forward(batch, *loaded.cache, logits);
+//
+// Ranks that share a model load it together, each its own experts and its own part of what is cut. They
+// refuse if they were given different options, files or builds, and if one of them fails all do. All block
+// scales of a rank's experts are checked before it is ready, whatever --verify-weights says: a
+// step that met damaged ones would fail on one rank alone, and leave the others in the middle of theirs.
+// Limits that all must share (pages, sequences, lengths) are the least that one of them can afford.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +21,15 @@
 #include "checkpoint/generation_config.h"
 #include "checkpoint/locate.h"
 #include "checkpoint/model_config.h"
+#include "comm/communicator.h"
 #include "engine/engine_client.h"
 #include "engine/engine_options.h"
+#include "engine/engine_topology.h"
+#include "engine/load_agreement.h"
 #include "engine/memory_profile.h"
 #include "model/kv_cache.h"
 #include "model/model.h"
+#include "model/ranks.h"
 #include "platform/cpu.h"
 #include "platform/thread_team.h"
 
@@ -34,6 +44,11 @@ struct LoadedEngine {
   GenerationConfig generation;
   CpuFeatures cpu;
   Isa isa = Isa::kRef;
+  RankContext ranks;
+  std::unique_ptr<Communicator> tensor;  // that of `ranks`, where it is cut from the world
+  HostRanks host;
+  EngineTopology topology;
+  uint64_t hash = 0;  // of what the ranks have agreed on; 0: one rank
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Model> model;
@@ -41,10 +56,11 @@ struct LoadedEngine {
   std::unique_ptr<KvCache> cache;
   int64_t max_logit_rows = 0;  // the most rows of logits that one step may ask for
 
-  EngineInfo info() const;
+  EngineInfo info() const;  // of all ranks together
 };
 
-Result<LoadedEngine> load_engine(const EngineOptions& options);
+// Collective over `world`, which outlives what is loaded; its ranks are those of options.parallel.
+Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world = loopback());
 
 // What the authors of the model suggest, neutral elsewhere; and the same as a line for the log.
 SamplingParams default_sampling(const GenerationConfig& generation);

@@ -17,7 +17,7 @@ constexpr double kShareWhereWeightsArePaged = 0.1;
 // Of the cache's bytes, unless --mamba-snapshot-bytes says otherwise.
 constexpr int64_t kPartForSnapshots = 8;
 
-// What --memory-utilization leaves for the KV cache; may be negative.
+// What --memory-utilization leaves for the KV cache of a rank; may be negative.
 int64_t bytes_for_kv(const MemoryProfile& profile, std::string& note) {
   if (profile.kv_cache_memory_bytes > 0) return profile.kv_cache_memory_bytes;
   const double usable = profile.memory_utilization * static_cast<double>(profile.available_bytes);
@@ -25,16 +25,17 @@ int64_t bytes_for_kv(const MemoryProfile& profile, std::string& note) {
       static_cast<int64_t>(usable) - profile.copied_bytes - profile.workspace_bytes;
   const int64_t left = beside_weights - profile.weight_bytes;
   const auto share = static_cast<int64_t>(kShareWhereWeightsArePaged * usable);
-  if (left >= share || !profile.weights_can_be_paged) return left;
+  if (left >= share || !profile.weights_can_be_paged) return left / profile.ranks_of_host;
   note = fmt::format(
       "the weights ({}) and the KV cache do not fit into {} of memory together: steps will wait "
       "for the disk",
       format_bytes(profile.weight_bytes), format_bytes(profile.available_bytes));
-  return share;
+  return share / profile.ranks_of_host;
 }
 
 // Copies are memory of our own: the kernel cannot drop them as it drops mapped weights.
-Status check_copies(const MemoryProfile& profile, int64_t kv_bytes) {
+Status check_copies(const MemoryProfile& profile, int64_t kv_bytes_of_rank) {
+  const int64_t kv_bytes = kv_bytes_of_rank * profile.ranks_of_host;
   const int64_t taken =
       profile.copied_bytes + profile.workspace_bytes + std::max<int64_t>(kv_bytes, 0);
   if (profile.copied_bytes == 0 || taken <= profile.available_bytes) return {};
@@ -57,11 +58,15 @@ std::string where_memory_goes(const MemoryProfile& profile) {
   if (profile.kv_cache_memory_bytes > 0) {
     return fmt::format("--kv-cache-memory-bytes {}", profile.kv_cache_memory_bytes);
   }
-  return fmt::format(
+  std::string where = fmt::format(
       "{} of memory available, --memory-utilization {}, weights {}, copies {}, workspace {}",
       format_bytes(profile.available_bytes), profile.memory_utilization,
       format_bytes(profile.weight_bytes), format_bytes(profile.copied_bytes),
       format_bytes(profile.workspace_bytes));
+  if (profile.ranks_of_host > 1) {
+    where += fmt::format(", divided among the {} ranks of this host", profile.ranks_of_host);
+  }
+  return where;
 }
 
 Status too_small(const MemoryProfile& profile, int64_t bytes, int64_t fits, int64_t length) {
@@ -123,6 +128,17 @@ int64_t plan_slots(const MemoryProfile& profile, int64_t bytes, KvBudget& budget
                                          budget.snapshots, wanted));
   }
   return bytes - (budget.max_num_seqs + budget.snapshots) * slot;
+}
+
+// What follows from pages, sequences, snapshots and lengths.
+void count_sizes(const KvSpec& spec, KvBudget& budget) {
+  budget.slots = spec.state.layers.empty() ? 0 : budget.max_num_seqs + budget.snapshots;
+  budget.bytes =
+      budget.pages * spec.page_bytes.count + budget.slots * spec.state.slot_bytes().count;
+  budget.max_sequence_tokens = longest_sequence(spec, budget.pages);
+  const int64_t a_full_one = std::max<int64_t>(pages_for_sequence(spec, budget.max_model_len), 1);
+  budget.tokens = budget.pages / a_full_one * budget.max_model_len +
+                  std::min(longest_sequence(spec, budget.pages % a_full_one), budget.max_model_len);
 }
 
 }  // namespace
@@ -188,14 +204,20 @@ Result<KvBudget> plan_kv_budget(const MemoryProfile& profile) {
   const int64_t pages_in_int32 = int64_t{1} << 30;
   budget.pages = std::max<int64_t>(std::min({affordable, useful, pages_in_int32}), 1);
   budget.snapshots = std::min(budget.snapshots, useful_snapshots(profile, budget));
-  budget.slots = spec.state.layers.empty() ? 0 : budget.max_num_seqs + budget.snapshots;
-  budget.bytes =
-      budget.pages * spec.page_bytes.count + budget.slots * spec.state.slot_bytes().count;
-  budget.max_sequence_tokens = longest_sequence(spec, budget.pages);
-  const int64_t a_full_one = std::max<int64_t>(pages_for_sequence(spec, budget.max_model_len), 1);
-  budget.tokens = budget.pages / a_full_one * budget.max_model_len +
-                  std::min(longest_sequence(spec, budget.pages % a_full_one), budget.max_model_len);
+  count_sizes(spec, budget);
   return budget;
+}
+
+KvBudget least_budget(const KvSpec& spec, std::span<const KvBudget> planned) {
+  KvBudget least = planned.front();
+  for (const KvBudget& budget : planned) {
+    least.pages = std::min(least.pages, budget.pages);
+    least.snapshots = std::min(least.snapshots, budget.snapshots);
+    least.max_num_seqs = std::min(least.max_num_seqs, budget.max_num_seqs);
+    least.max_model_len = std::min(least.max_model_len, budget.max_model_len);
+  }
+  count_sizes(spec, least);
+  return least;
 }
 
 }  // namespace rota

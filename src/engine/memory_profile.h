@@ -3,6 +3,8 @@
 // Contract: kv bytes = --kv-cache-memory-bytes, or utilization * available - weights - copies -
 // workspace. Mapped weights count although the kernel could drop them: a step that waits for the
 // disk is no step. Copies that do not fit beside cache and workspace are an error. No more pages than max_num_seqs sequences of max_model_len could ever use.
+// Ranks of one host share its memory: what they map is the same pages of the file, counted once, what
+// they copy is each one's own, and what is left for caches is divided evenly.
 // States of recurrent layers are part of the cache: one for each running sequence, in at most half of
 // what one sequence leaves (max_num_seqs is lowered to that), then the snapshots, then pages.
 //
@@ -10,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -19,12 +22,15 @@ namespace rota {
 
 struct MemoryProfile {
   const KvSpec* spec = nullptr;
+  int ranks_of_host = 1;
+  // Of the host: of all of its ranks together.
   int64_t available_bytes = 0;       // before the weights were read
   int64_t weight_bytes = 0;          // of the checkpoint: mapped or locked
   int64_t copied_bytes = 0;          // padded copies beside it: never paged
   std::string copied_because;        // the flags that made them: "--moe-hidden-alignment 256"
   bool weights_can_be_paged = true;  // mapped and not locked: may exceed the memory, with a warning
   int64_t workspace_bytes = 0;
+  // Of one rank:
   double memory_utilization = 0.9;
   int64_t kv_cache_memory_bytes = 0;  // 0: from the utilization
   int64_t max_num_seqs = 0;
@@ -50,6 +56,10 @@ struct KvBudget {
 };
 
 Result<KvBudget> plan_kv_budget(const MemoryProfile& profile);
+
+// What ranks that must schedule alike use, of what each of them has planned: the least of everything.
+// spec: of the rank that asks; its bytes may differ from another's.
+KvBudget least_budget(const KvSpec& spec, std::span<const KvBudget> planned);
 
 // Which part of the budget the states of recurrent layers take, as a line for people.
 std::string describe_states(const KvSpec& spec, const KvBudget& budget);

@@ -30,6 +30,16 @@ MemoryProfile profile_of(const KvSpec& spec) {
   return profile;
 }
 
+// As another rank tells it: the rest follows.
+KvBudget planned_of(int64_t pages, int64_t sequences, int64_t snapshots, int64_t max_model_len) {
+  KvBudget budget;
+  budget.pages = pages;
+  budget.max_num_seqs = sequences;
+  budget.snapshots = snapshots;
+  budget.max_model_len = max_model_len;
+  return budget;
+}
+
 TEST(KvBudget, IsWhatWeightsAndWorkspaceLeave) {
   const KvSpec spec = spec_of({0});
   const KvBudget budget = plan_kv_budget(profile_of(spec)).value();
@@ -39,6 +49,53 @@ TEST(KvBudget, IsWhatWeightsAndWorkspaceLeave) {
   EXPECT_EQ(budget.max_sequence_tokens, 300 * 64);
   EXPECT_EQ(budget.tokens, 300 * 64);
   EXPECT_TRUE(budget.note.empty());
+}
+
+TEST(KvBudget, RanksOfAHostDivideWhatIsLeft) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.ranks_of_host = 3;
+  EXPECT_EQ(plan_kv_budget(profile).value().pages, 100);  // of 300
+  profile.ranks_of_host = 7;
+  profile.wanted_max_len = 4096;
+  EXPECT_THAT(plan_kv_budget(profile).status().message(),
+              HasSubstr("divided among the 7 ranks of this host"));
+  profile.kv_cache_memory_bytes = 80 * kPage;  // of each rank
+  EXPECT_EQ(plan_kv_budget(profile).value().pages, 80);
+}
+
+TEST(KvBudget, CachesOfAllRanksStandBesideTheCopies) {
+  const KvSpec spec = spec_of({0});
+  MemoryProfile profile = profile_of(spec);
+  profile.copied_bytes = 700 * kPage;
+  profile.copied_because = "--moe-hidden-alignment 256";
+  profile.kv_cache_memory_bytes = 90 * kPage;
+  profile.ranks_of_host = 2;  // 700 + 100 + 2 * 90 <= 1000
+  EXPECT_TRUE(plan_kv_budget(profile).ok());
+  profile.ranks_of_host = 3;
+  EXPECT_EQ(plan_kv_budget(profile).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(KvBudget, RanksUseTheLeastThatOneOfThemPlanned) {
+  const KvSpec spec = spec_of({0});
+  const std::vector<KvBudget> planned = {planned_of(100, 8, 0, 6400), planned_of(90, 9, 0, 4096)};
+  const KvBudget least = least_budget(spec, planned);
+  EXPECT_EQ(least.pages, 90);
+  EXPECT_EQ(least.max_num_seqs, 8);
+  EXPECT_EQ(least.max_model_len, 4096);
+  EXPECT_EQ(least.bytes, 90 * kPage);
+  EXPECT_EQ(least.max_sequence_tokens, 90 * 64);
+  EXPECT_EQ(least.slots, 0);
+}
+
+TEST(KvBudget, SlotsAreOfTheLeastSequencesAndSnapshots) {
+  KvSpec spec = spec_of({0});
+  spec.state.layers = {0};
+  spec.state.layer_bytes = Bytes{10};
+  const std::vector<KvBudget> planned = {planned_of(5, 4, 6, 320), planned_of(5, 8, 2, 320)};
+  const KvBudget least = least_budget(spec, planned);
+  EXPECT_EQ(least.slots, 4 + 2);
+  EXPECT_EQ(least.bytes, 5 * kPage + 6 * 10);
 }
 
 TEST(KvBudget, ModelLengthIsLoweredToWhatFits) {

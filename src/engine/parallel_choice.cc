@@ -63,6 +63,10 @@ Result<ParallelChoice> choose_parallel(const ParallelOptions& options) {
         "--tensor-parallel-size {} x --data-parallel-size {}: more than {} ranks",
         options.tensor_parallel_size, options.data_parallel_size, kMaxRanks);
   }
+  if (!(options.rank_timeout >= kLeastRankTimeout && options.rank_timeout <= kMostRankTimeout)) {
+    return invalid_argument("--rank-timeout: {} is not from {} to {} seconds", options.rank_timeout,
+                            kLeastRankTimeout, kMostRankTimeout);
+  }
   ParallelChoice choice;
   ROTA_ASSIGN_OR_RETURN(const Transport wanted, parse_all2all(options.all2all_backend));
   ROTA_ASSIGN_OR_RETURN(choice.placement, parse_placement(options.expert_placement_strategy));
@@ -84,15 +88,15 @@ Result<ParallelChoice> choose_parallel(const ParallelOptions& options) {
   return choice;
 }
 
-Status check_one_rank(const ParallelOptions& options) {
+Status check_one_rank(std::string_view command, const ParallelOptions& options) {
   ROTA_RETURN_IF_ERROR(Status(status_of(choose_parallel(options))));
   if (options.tensor_parallel_size == 1 && options.data_parallel_size == 1) return {};
   const bool tensor = options.tensor_parallel_size > 1;
   return error(StatusCode::kUnsupported,
-               "{} {}: several ranks are not served yet, only planned: `rota plan` shows what each "
-               "would hold; leave the flag out or give 1",
+               "{} {}: `rota {}` runs in one process; several ranks share a model under `rota "
+               "serve`; leave the flag out or give 1",
                tensor ? "--tensor-parallel-size" : "--data-parallel-size",
-               tensor ? options.tensor_parallel_size : options.data_parallel_size);
+               tensor ? options.tensor_parallel_size : options.data_parallel_size, command);
 }
 
 }  // namespace rota

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "engine/parallel_options.h"
@@ -18,6 +19,7 @@
 namespace rota {
 
 inline constexpr int kMaxRanks = 1000;  // tensor parallel times data parallel
+inline constexpr double kLeastRankTimeout = 1, kMostRankTimeout = 86400;  // seconds
 
 struct ParallelChoice {
   ParallelShape shape;
@@ -31,7 +33,7 @@ struct ParallelChoice {
 // Fails for sizes out of range and for words that are none; the message names the flag.
 Result<ParallelChoice> choose_parallel(const ParallelOptions& options);
 
-// Several ranks can be planned, and not served.
-Status check_one_rank(const ParallelOptions& options);
+// For commands whose engine is in their own process: several ranks are for `rota serve`.
+Status check_one_rank(std::string_view command, const ParallelOptions& options);
 
 }  // namespace rota

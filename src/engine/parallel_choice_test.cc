@@ -60,11 +60,21 @@ TEST(ParallelChoice, WrongWordsAndSizesNameTheFlag) {
   EXPECT_THAT(message(placed), HasSubstr("--expert-placement-strategy"));
 }
 
-TEST(ParallelChoice, OneRankIsServedWhateverTheOtherFlagsSay) {
-  EXPECT_TRUE(check_one_rank(with(1, 1, true)).ok());
-  EXPECT_TRUE(check_one_rank(with(1, 1, false, "deepep_low_latency")).ok());
-  EXPECT_THAT(check_one_rank(with(1, 4, false)).message(), HasSubstr("--tensor-parallel-size 4"));
-  EXPECT_THAT(check_one_rank(with(8, 1, true)).message(), HasSubstr("--data-parallel-size 8"));
+TEST(ParallelChoice, ADeadlineOutOfRangeIsRefused) {
+  ParallelOptions options = with(2, 1, true);
+  options.rank_timeout = 0.5;
+  EXPECT_THAT(choose_parallel(options).status().message(), HasSubstr("--rank-timeout: 0.5"));
+  options.rank_timeout = 2;
+  EXPECT_TRUE(choose_parallel(options).ok());
+}
+
+TEST(ParallelChoice, OneProcessRunsOneRankWhateverTheOtherFlagsSay) {
+  const auto check = [](const ParallelOptions& options) { return check_one_rank("chat", options); };
+  EXPECT_TRUE(check(with(1, 1, true)).ok());
+  EXPECT_TRUE(check(with(1, 1, false, "deepep_low_latency")).ok());
+  EXPECT_THAT(check(with(1, 4, false)).message(), HasSubstr("--tensor-parallel-size 4"));
+  EXPECT_THAT(check(with(8, 1, true)).message(), HasSubstr("--data-parallel-size 8"));
+  EXPECT_THAT(check(with(8, 1, true)).message(), HasSubstr("`rota chat`"));
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ struct ParallelOptions {
   bool enable_expert_parallel = false;
   std::string all2all_backend = {};  // empty: allgather_reducescatter
   std::string expert_placement_strategy = "linear";
+  double rank_timeout = 60;        // seconds that ranks wait for one that does not come
+  bool check_collectives = false;  // compare every operation over the ranks
 };
 
 }  // namespace rota

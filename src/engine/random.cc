@@ -23,4 +23,12 @@ double uniform(uint64_t seed, uint64_t position) {
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 
+uint64_t drawn_seed(int64_t engine_seed, uint64_t arrival) {
+  const auto key = static_cast<uint64_t>(engine_seed);
+  const auto words =
+      philox4x32({static_cast<uint32_t>(arrival), static_cast<uint32_t>(arrival >> 32), 0, 1},
+                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return (static_cast<uint64_t>(words[0]) << 32) | words[1];
+}
+
 }  // namespace rota

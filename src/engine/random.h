@@ -15,4 +15,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 
 double uniform(uint64_t seed, uint64_t position);
 
+// The seed of the `arrival`-th request that brings none, of an engine with that seed.
+uint64_t drawn_seed(int64_t engine_seed, uint64_t arrival);
+
 }  // namespace rota

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "model/tensor_parallel.h"
 
 namespace rota {
 namespace {
@@ -69,27 +70,19 @@ class RankPlanner {
 
   void plan_attention() {
     const ModelConfig& config = *in_.config;
-    const int64_t share = config.heads / config.kv_heads;  // query heads of one KV head
-    const int64_t block = shape_.tp <= config.kv_heads ? share : 1;
-    const ShardRange queries = shard_range(config.heads, block, shape_.tp, tp_rank_);
-    out_.query_heads = queries.end - queries.begin;
-    out_.attention_bytes = part_of_bytes(census_[ModelPart::kQueries].bytes, queries, config.heads);
-    if (out_.query_heads > 0) {
-      const int64_t first = queries.begin / share;
-      out_.kv_heads = (queries.end - 1) / share + 1 - first;
-      out_.attention_bytes +=
-          part_of_bytes(census_[ModelPart::kKeyValues].bytes,
-                        {.begin = first, .end = first + out_.kv_heads}, config.kv_heads);
-    }
+    const TensorShard shard = tensor_shard(config, shape_.tp, tp_rank_);
+    out_.query_heads = shard.query_heads.size();
+    out_.kv_heads = shard.kv_heads.size();
+    out_.attention_bytes =
+        part_of_bytes(census_[ModelPart::kQueries].bytes, shard.query_heads, config.heads) +
+        part_of_bytes(census_[ModelPart::kKeyValues].bytes, shard.kv_heads, config.kv_heads);
     out_.attention_bytes += of_tp(ModelPart::kRecurrent);
-    ModelConfig here = config;
-    here.kv_heads = out_.kv_heads;
-    out_.kv = make_kv_spec(here, in_.engine->compute,
+    out_.kv = make_kv_spec(config_of_rank(config, shard), in_.engine->compute,
                            kernels_for(in_.engine->isa, in_.engine->moe.context.cpu));
   }
 
   void plan_rest() {
-    out_.embedding_bytes = of_tp(ModelPart::kEmbedding) + of_tp(ModelPart::kLmHead);
+    out_.embedding_bytes = census_[ModelPart::kEmbedding].bytes + of_tp(ModelPart::kLmHead);
     out_.other_bytes = of_tp(ModelPart::kShared);
     for (const ModelPart part : {ModelPart::kRouter, ModelPart::kLatent, ModelPart::kOther}) {
       out_.other_bytes += census_[part].bytes;

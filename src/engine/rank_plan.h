@@ -4,9 +4,9 @@
 //   ROTA_ASSIGN_OR_RETURN(std::vector<RankPlan> ranks, plan_ranks(inputs));
 //   ranks[7].bytes()
 // Rank r is data-parallel rank r / TP, tensor-parallel rank r mod TP. Experts: see
-// parallel_choice.h. Attention is cut by heads, embedding and lm_head by vocabulary, shared
-// experts and recurrent layers by their widths, all over TP; routers, latent projections and norms
-// are on every rank.
+// parallel_choice.h. Attention is cut by heads, recurrent layers by groups, lm_head by vocabulary
+// (model/tensor_parallel.h), shared experts by their width, all over TP; embedding, routers, latent
+// projections and norms are on every rank.
 #pragma once
 
 #include <cstdint>

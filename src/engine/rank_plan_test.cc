@@ -75,8 +75,8 @@ TEST(RankPlan, RanksTogetherHoldEachExpertHeadAndRowOnce) {
         const auto count = static_cast<int64_t>(ranks.size());
         EXPECT_EQ(rows, expert_parallel ? 2880 * count : 2880);
         EXPECT_EQ(heads, 64 * dp);
-        EXPECT_EQ(embedding, dp * (model.census[ModelPart::kEmbedding].bytes +
-                                   model.census[ModelPart::kLmHead].bytes));
+        EXPECT_EQ(embedding, count * model.census[ModelPart::kEmbedding].bytes +
+                                 dp * model.census[ModelPart::kLmHead].bytes);
         int64_t holders = 0;
         for (const RankPlan& rank : ranks) holders += rank.holds_experts() ? 1 : 0;
         EXPECT_EQ(experts, expert_parallel ? 128 : 128 * holders);

@@ -69,6 +69,9 @@ struct EngineRequest {
   int64_t priority = 0;         // lower runs first
   std::string cache_salt = {};  // prefix cache entries are shared only under the same salt
   bool trace_experts = false;   // outputs carry the experts that served each token
+  // A replay: tokens that were generated, and told with their prompt logprobs, by an engine that has
+  // died. The request goes on behind them as if it had never stopped; none of them is told again.
+  TokenIds generated = {};
 };
 
 struct TokenLogprob {

@@ -154,6 +154,18 @@ TEST(CheckRequest, PromptMustBeTokensOfTheVocabulary) {
   EXPECT_FALSE(check_request(request, small_engine()).ok());
 }
 
+TEST(CheckRequest, AReplaysTokensAreOfTheVocabularyAndFewerThanAskedFor) {
+  EngineRequest request = request_of(5, 3);
+  request.generated = {1, 2};
+  EXPECT_TRUE(check_request(request, small_engine()).ok());
+  request.generated = {1, kVocab};
+  EXPECT_THAT(check_request(request, small_engine()).message(),
+              HasSubstr("generated: token id 640 at index 1"));
+  request.generated = {1, 2, 3};
+  EXPECT_THAT(check_request(request, small_engine()).message(),
+              HasSubstr("3 tokens, but max_tokens is 3"));
+}
+
 TEST(TokenIds, CopiesShareWhatNobodyChanges) {
   EngineRequest first;
   first.prompt = std::vector<int32_t>(1000, 7);

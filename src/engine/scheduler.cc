@@ -159,8 +159,8 @@ bool Scheduler::start(Sequence& sequence) {
   if (!sequence.started) {
     sequence.started = true;
     sequence.started_at = Clock::now();
-    sequence.cached_tokens = cached;
-    if (!unfinished_prompt) prefix_queries_ += sequence.prompt_tokens;
+    sequence.cached_tokens = std::min(cached, sequence.prompt_tokens);
+    if (!unfinished_prompt) prefix_queries_ += sequence.total();
     prefix_hits_ += cached;
   }
   return true;

@@ -53,7 +53,11 @@ void StepPlan::use_row(const Chunk& chunk, int64_t position, bool samples) {
 }
 
 StepBatch StepPlan::batch() const {
-  return {.token_ids = token_ids_, .chunks = chunks_, .logit_rows = logit_rows_, .trace = nullptr};
+  return {.token_ids = token_ids_,
+          .chunks = chunks_,
+          .logit_rows = logit_rows_,
+          .trace = nullptr,
+          .tokens_of_group = {}};
 }
 
 }  // namespace rota

@@ -31,7 +31,7 @@ void visit_members(T& it, Visit&& visit) {
 template <Is<EngineRequest> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.id), visit(it.prompt), visit(it.sampling), visit(it.priority);
-  visit(it.cache_salt), visit(it.trace_experts);
+  visit(it.cache_salt), visit(it.trace_experts), visit(it.generated);
 }
 template <Is<OutputToken> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
@@ -47,11 +47,26 @@ void visit_members(T& it, Visit&& visit) {
   visit(it.model_type), visit(it.vocab_size), visit(it.max_model_len), visit(it.kv_tokens);
   visit(it.eos_token_ids), visit(it.moe_layers), visit(it.experts), visit(it.top_k);
   visit(it.choices), visit(it.max_sequence_tokens), visit(it.max_num_seqs), visit(it.max_waiting);
-  visit(it.default_sampling);
+  visit(it.default_sampling), visit(it.topology);
+}
+template <Is<EngineTopology> T, typename Visit>
+void visit_members(T& it, Visit&& visit) {
+  visit(it.tensor_parallel), visit(it.data_parallel), visit(it.expert_parallel);
+  visit(it.transport), visit(it.expert_placement), visit(it.ranks);
+}
+template <Is<RankPlace> T, typename Visit>
+void visit_members(T& it, Visit&& visit) {
+  visit(it.rank), visit(it.data_rank), visit(it.tensor_rank), visit(it.host), visit(it.pid);
+  visit(it.threads), visit(it.cpus), visit(it.experts);
 }
 template <Is<Histogram> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.bounds), visit(it.counts), visit(it.sum);
+}
+template <Is<RankStats> T, typename Visit>
+void visit_members(T& it, Visit&& visit) {
+  visit(it.rank), visit(it.running), visit(it.waiting), visit(it.kv_usage), visit(it.tokens);
+  visit(it.steps), visit(it.dummy_steps), visit(it.header_bytes), visit(it.payload_bytes);
 }
 template <Is<EngineStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
@@ -59,7 +74,7 @@ void visit_members(T& it, Visit&& visit) {
   visit(it.prefix_hits), visit(it.preemptions), visit(it.prompt_tokens);
   visit(it.generation_tokens), visit(it.steps), visit(it.major_faults);
   visit(it.iteration_tokens), visit(it.queue_time), visit(it.prefill_time);
-  visit(it.decode_time), visit(it.expert_tokens);
+  visit(it.decode_time), visit(it.expert_tokens), visit(it.ranks);
 }
 template <Is<Start> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {

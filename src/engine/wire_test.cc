@@ -32,6 +32,7 @@ Submit full_submit() {
   request.priority = -3;
   request.cache_salt = std::string("\0\xfe", 2);
   request.trace_experts = true;
+  request.generated = {7, 0, 1 << 30};
   request.sampling = {.temperature = 0.3,
                       .top_k = 7,
                       .top_p = 0.9,
@@ -73,6 +74,7 @@ TEST(Wire, RequestsSurviveTheWay) {
   EXPECT_EQ(got.request.priority, -3);
   EXPECT_EQ(got.request.cache_salt, sent.request.cache_salt);
   EXPECT_TRUE(got.request.trace_experts);
+  EXPECT_EQ(got.request.generated, sent.request.generated);
   const SamplingParams& a = got.request.sampling;
   const SamplingParams& b = sent.request.sampling;
   EXPECT_EQ(a.temperature, b.temperature);
@@ -119,11 +121,24 @@ TEST(Wire, InfoAndStatisticsSurviveTheWay) {
   info.max_waiting = 77;
   info.choices = {"experts: ref", ""};
   info.default_sampling.top_p = 0.5;
+  info.topology = {.tensor_parallel = 1,
+                   .data_parallel = 2,
+                   .expert_parallel = true,
+                   .transport = "low_latency",
+                   .expert_placement = "linear",
+                   .ranks = {{.host = "one", .cpus = {}, .experts = {0, 1}},
+                             {.rank = 1, .host = "two", .cpus = {4, 6}, .experts = {}}}};
   const Hello hello = std::get<Hello>(through(Hello{info}));
   EXPECT_EQ(hello.info.model_type, "gpt_oss");
   EXPECT_EQ(hello.info.max_waiting, 77);
   EXPECT_EQ(hello.info.choices, info.choices);
   EXPECT_EQ(hello.info.default_sampling.top_p, 0.5);
+  EXPECT_TRUE(hello.info.topology.expert_parallel);
+  EXPECT_EQ(hello.info.topology.transport, "low_latency");
+  ASSERT_EQ(hello.info.topology.ranks.size(), 2u);
+  EXPECT_EQ(hello.info.topology.ranks[1].host, "two");
+  EXPECT_EQ(hello.info.topology.ranks[1].cpus, (std::vector<int32_t>{4, 6}));
+  EXPECT_EQ(hello.info.topology.ranks[0].experts, (std::vector<int32_t>{0, 1}));
 
   Heartbeat heartbeat{.seconds_since_step = 1.5, .stats = empty_stats()};
   observe(heartbeat.stats.queue_time, 0.4);
