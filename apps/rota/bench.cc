@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/in_process_engine.h"
+#include "engine/parallel_choice.h"
 #include "platform/clock.h"
 #include "platform/memory.h"
 #include "rota/command.h"
@@ -69,6 +70,7 @@ Status bench(const BenchFlags& flags) {
     return invalid_argument("--pp, --tg, --depth and --repeats must be at least 1");
   }
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank("bench", options.parallel));
   options.max_num_seqs = 1;
   if (options.max_model_len == 0)
     options.max_model_len = std::max(flags.prefill, flags.depth + flags.decode) + 1;

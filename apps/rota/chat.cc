@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/in_process_engine.h"
+#include "engine/parallel_choice.h"
 #include "platform/clock.h"
 #include "rota/command.h"
 #include "rota/flags.h"
@@ -168,6 +169,7 @@ Status check(const ChatFlags& flags) {
 Status chat(const ChatFlags& flags) {
   ROTA_RETURN_IF_ERROR(check(flags));
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank("chat", options.parallel));
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,

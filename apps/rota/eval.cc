@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "engine/parallel_choice.h"
 #include "rota/command.h"
 #include "rota/flags.h"
 #include "rota/scoring.h"
@@ -56,6 +57,7 @@ class NegativeLogLikelihood final : public ScoreSink {
 Status eval_ppl(const EvalFlags& flags) {
   if (flags.tokens < 2) return invalid_argument("--tokens: {} is not at least 2", flags.tokens);
   ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank("eval", options.parallel));
   ROTA_ASSIGN_OR_RETURN(const std::string text, read_flag_file("--text", flags.text));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,

@@ -98,7 +98,7 @@ void EngineFlags::add_to(CLI::App& app) {
        "pad the experts' intermediate width to a multiple of N")
       ->group(machine);
 
-  const std::string ranks = "Ranks (so far `plan` alone takes more than one)";
+  const std::string ranks = "Ranks";
   flag(app, "--tensor-parallel-size", o.parallel.tensor_parallel_size,
        "ranks that share every layer (-tp)")
       ->group(ranks);
@@ -114,6 +114,12 @@ void EngineFlags::add_to(CLI::App& app) {
       ->group(ranks);
   flag(app, "--expert-placement-strategy", o.parallel.expert_placement_strategy,
        "linear: neighbours on one rank, or round_robin")
+      ->group(ranks);
+  flag(app, "--rank-timeout", o.parallel.rank_timeout,
+       "seconds that ranks wait for one that does not come")
+      ->group(ranks);
+  toggle(app, "check-collectives", o.parallel.check_collectives,
+         "compare every operation over the ranks: slower, for finding faults")
       ->group(ranks);
 
   const std::string scheduling = "Scheduling and memory";

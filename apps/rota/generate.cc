@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/in_process_engine.h"
+#include "engine/parallel_choice.h"
 #include "engine/text_generation.h"
 #include "rota/command.h"
 #include "rota/flags.h"
@@ -51,6 +52,7 @@ Status generate(const GenerateFlags& flags) {
     return invalid_argument("--max-tokens: {} is not at least 1", flags.max_tokens);
   ROTA_RETURN_IF_ERROR(flags.sampling.check());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank("generate", options.parallel));
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "engine/engine_rank.h"
 #include "engine/engine_server.h"
 #include "rota/command.h"
 #include "rota/config_file.h"
@@ -33,6 +34,15 @@ int engine_worker(int argc, char** argv) {
     return 2;
   }
   return run_engine_worker(fd);
+}
+
+// One of several ranks, started by mpirun for `rota serve`: rota engine-rank --front PATH.
+int engine_rank(int argc, char** argv) {
+  if (argc != 4 || std::string_view(argv[2]) != "--front") {
+    std::fprintf(stderr, "rota engine-rank: is started by `rota serve`, not by hand\n");
+    return 2;
+  }
+  return run_engine_rank(argv[3]);
 }
 
 int fail(const Status& status) {
@@ -94,5 +104,6 @@ int main(int argc, char** argv) {
     fd = open("/dev/null", O_RDWR);
   if (argc > 1 && std::string_view(argv[1]) == "engine-worker")
     return rota::engine_worker(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "engine-rank") return rota::engine_rank(argc, argv);
   return rota::run(argc, argv);
 }

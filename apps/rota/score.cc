@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/safetensors_writer.h"
+#include "engine/parallel_choice.h"
 #include "rota/command.h"
 #include "rota/flags.h"
 #include "rota/scoring.h"
@@ -145,6 +146,7 @@ Status score(const ScoreFlags& flags) {
   }
   ROTA_ASSIGN_OR_RETURN(const std::vector<ScoredSequence> sequences, read_ids(flags.ids_file));
   ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_one_rank("score", options.parallel));
   ROTA_ASSIGN_OR_RETURN(LoadedEngine engine, load_engine(scoring_options(options, sequences)));
   Collector collector(sequences, engine.config, dump.contains("hidden"), dump.contains("router"));
   if (flags.alone) {

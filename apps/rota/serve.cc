@@ -20,7 +20,6 @@
 #include "checkpoint/model_config.h"
 #include "engine/engine_plan.h"
 #include "engine/load_engine.h"
-#include "engine/parallel_choice.h"
 #include "platform/clock.h"
 #include "platform/cpu.h"
 #include "rota/command.h"
@@ -43,6 +42,8 @@ struct ServeFlags {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
   double drain_seconds = 30;
+  RestartLimits restarts;
+  std::string hostfile;
 };
 
 // A secret from a file or the environment stays out of the process list.
@@ -144,7 +145,6 @@ Status serve(const ServeFlags& flags) {
   HttpOptions http = flags.http;
   http.max_connections = std::min(http.max_connections, connections_allowed());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
-  ROTA_RETURN_IF_ERROR(check_one_rank(options.parallel));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
@@ -176,8 +176,10 @@ Status serve(const ServeFlags& flags) {
   server_options.access.loopback_only = server.is_loopback();
   const std::string address = address_of(http, server.port());
   log::info("listening on {}", address);
-  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<SocketEngineClient> engine,
-                        SocketEngineClient::start({.engine = options}));
+  ROTA_ASSIGN_OR_RETURN(
+      std::unique_ptr<SocketEngineClient> engine,
+      SocketEngineClient::start(
+          {.engine = options, .hostfile = flags.hostfile, .restarts = flags.restarts}));
   app = std::make_unique<ServerApp>(io, *engine, std::move(text), std::move(server_options));
   asio::co_spawn(io, announce(io, *engine, address, model, has_key), asio::detached);
   asio::co_spawn(io, drain_on_signal(io, *app, server, *engine, flags.drain_seconds),
@@ -218,6 +220,16 @@ CommandRun add_serve(CLI::App& app) {
   flag(command, "--drain-seconds", flags->drain_seconds,
        "after SIGTERM, how long running requests may take")
       ->group(group);
+  flag(command, "--max-failures", flags->restarts.max_failures,
+       "an engine that fails more often within --max-failure-minutes is not started again")
+      ->group(group);
+  flag(command, "--max-failure-minutes", flags->restarts.max_failure_minutes,
+       "minutes of service in which failures of the engine are counted")
+      ->group(group);
+  flag(command, "--hostfile", flags->hostfile,
+       "of several ranks: MPI's list of hosts, one a line with slots=N; default: this host")
+      ->type_name("FILE")
+      ->group("Ranks");
   return [flags] { return serve(*flags); };
 }
 

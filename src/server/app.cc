@@ -17,6 +17,7 @@
 #include "server/json_response.h"
 #include "server/offload.h"
 #include "server/prompt.h"
+#include "server/topology_json.h"
 
 namespace rota {
 
@@ -178,6 +179,8 @@ awaitable<void> ServerApp::route(HttpRequest& request, HttpExchange& exchange) {
     response = json_response({{"version", kVersion}});
   } else if (path == "/rota/info") {
     response = info();
+  } else if (path == "/v1/rota/topology") {
+    response = topology();
   } else if (path == "/tokenizer_info") {
     response = tokenizer_info();
   } else if (path == "/") {
@@ -204,12 +207,10 @@ Status ServerApp::ready_for(const ApiRequest& request) const {
   }
   switch (engine_.state()) {
     case EngineState::kReady:
+    case EngineState::kRestarting:  // they wait for it there
       return {};
     case EngineState::kLoading:
       return error(StatusCode::kUnavailable, "The model is still loading; try again in a moment.");
-    case EngineState::kRestarting:
-      return error(StatusCode::kUnavailable,
-                   "The engine is being restarted; try again in a moment.");
     case EngineState::kDraining:
       return error(StatusCode::kUnavailable,
                    "The server is shutting down and takes no new requests.");
@@ -373,11 +374,20 @@ OrderedJson ServerApp::model_json(const std::string& name) const {
 HttpResponse ServerApp::health() const {
   static const ApiRequest kAny;
   Status ready = ready_for(kAny);
+  if (ready.ok() && engine_.state() == EngineState::kRestarting) {
+    ready = error(StatusCode::kUnavailable, "The engine is being restarted; requests wait for it.");
+  }
   if (ready.ok() && engine_.seconds_since_heartbeat() > options_.health_patience) {
     ready = error(StatusCode::kUnavailable, "The engine has not finished a step for {:.0f} s.",
                   engine_.seconds_since_heartbeat());
   }
   return ready.ok() ? json_response({{"status", "ok"}}) : error_response(ready);
+}
+
+HttpResponse ServerApp::topology() const {
+  const Result<EngineInfo> engine = engine_.info();
+  if (!engine.ok()) return error_response(engine.status());
+  return json_response(topology_json(engine->topology, engine_.stats()));
 }
 
 HttpResponse ServerApp::info() const {
@@ -391,6 +401,7 @@ HttpResponse ServerApp::info() const {
                         {"top_k", engine->top_k},
                         {"max_model_len", engine->max_model_len},
                         {"kv_tokens", engine->kv_tokens},
+                        {"ranks", engine->topology.ranks.size()},
                         {"choices", engine->choices},
                         {"expert_tokens", stats.expert_tokens}});
 }

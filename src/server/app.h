@@ -67,6 +67,7 @@ class ServerApp {
   HttpResponse model(std::string_view name) const;
   HttpResponse health() const;
   HttpResponse info() const;
+  HttpResponse topology() const;
   HttpResponse tokenizer_info() const;
   HttpResponse page_file(std::string_view name) const;
 

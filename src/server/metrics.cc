@@ -160,6 +160,11 @@ std::string Metrics::page(const EngineStats& engine) const {
   page.counter("rota:steps_total", "Steps of the engine.", engine.steps);
   page.counter("rota:major_page_faults_total", "Page faults in steps that waited for the disk.",
                engine.major_faults);
+  page.counter("rota:engine_restarts_total", "Times that the engine was started again.",
+               engine.engine_restarts);
+  page.counter("rota:replayed_requests_total",
+               "Requests given again to an engine that was started again.",
+               engine.replayed_requests);
   page.experts(engine.expert_tokens);
   const prometheus::TextSerializer serializer;
   return serializer.Serialize(registry_.Collect()) + serializer.Serialize(page.families());

@@ -5,13 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -21,27 +18,15 @@
 #include "engine/engine_stats.h"
 #include "engine/wire.h"
 #include "platform/clock.h"
-#include "supervisor/child_process.h"
+#include "supervisor/engine_child.h"
+#include "supervisor/outgoing.h"
+#include "supervisor/request_ledger.h"
 
 namespace rota {
 namespace {
 
-constexpr double kGraceSeconds = 2;     // for a process that was asked to end
-constexpr double kHealthySeconds = 60;  // after so long a failure is the first one again
+constexpr double kGraceSeconds = 2;  // for a process that was asked to end
 constexpr int kPollMilliseconds = 250;
-
-// A request as its client knows it. On the wire it has an id that is never used twice, so that late
-// outputs of a cancelled request cannot reach one that took its name.
-struct Outstanding {
-  std::string client_id;
-  EngineClient::OutputFn on_output;
-};
-
-// A message on its way to the process.
-struct Unsent {
-  std::string frame;
-  std::string submits;  // the id on the wire of the request that it brings; else empty
-};
 
 std::string_view describe(EngineState state) {
   switch (state) {
@@ -64,7 +49,11 @@ std::string_view describe(EngineState state) {
 class SocketEngineClient::Impl {
  public:
   explicit Impl(EngineProcessOptions options, int wake_fd)
-      : options_(std::move(options)), wake_fd_(wake_fd), thread_([this] { run(); }) {}
+      : options_(std::move(options)),
+        wake_fd_(wake_fd),
+        ledger_(options_.engine.seed),
+        policy_(options_.restarts),
+        thread_([this] { run(); }) {}
 
   ~Impl() {
     {
@@ -92,11 +81,17 @@ class SocketEngineClient::Impl {
   }
   EngineStats stats() const {
     const std::lock_guard lock(mutex_);
-    return stats_;
+    EngineStats stats = stats_;
+    stats.engine_restarts = restarts_;
+    stats.replayed_requests = ledger_.replayed();
+    return stats;
   }
   pid_t pid() const { return pid_; }
   int64_t restarts() const { return restarts_; }
-  int64_t unsent_bytes() const;
+  int64_t unsent_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return outgoing_.bytes();
+  }
 
   Status submit(EngineRequest request, OutputFn on_output);
   void cancel(std::string_view id);
@@ -107,12 +102,13 @@ class SocketEngineClient::Impl {
   // The thread that starts and serves the process.
   void run();
   std::string run_once();
-  std::string serve(ChildProcess& child);
+  std::string serve(EngineChild& child);
   bool exchange(int socket, std::string& problem);
   bool read_messages(int socket, std::string& problem);
   bool write_messages(int socket, std::string& problem);
   std::string overdue() const;
-  bool pause_before_restart(int failures);
+  bool goes_on_after(const std::string& failure);
+  bool pause_before_restart(double seconds);
 
   void handle(wire::Message& message);
   void handle(wire::Hello& hello);
@@ -121,16 +117,12 @@ class SocketEngineClient::Impl {
   void handle(wire::Heartbeat& heartbeat);
   void deliver(RequestOutput& output);
   void fail_outstanding(const Status& status);
+  static void tell_end(const EndedRequest& ended);
 
-  Status unavailable() const;  // under the lock: why requests are not served now
-  void set_state(EngineState state);
   // Under the lock.
-  void queue_message(const wire::Message& message, std::string submits = {});
-  void take_back(const std::string& wire_id);
-  void forget_unsent() {
-    outgoing_.clear();
-    sent_of_first_ = 0;
-  }
+  Status unavailable() const;   // why requests are not served now
+  bool takes_requests() const;  // now, or when the engine is back
+  void give_waiting();          // to the engine, if it is there
   void wake() const {
     const uint64_t one = 1;
     static_cast<void>(!::write(wake_fd_, &one, sizeof one));
@@ -140,7 +132,7 @@ class SocketEngineClient::Impl {
   const int wake_fd_;
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;  // state_, outstanding_, delivering_ or stopping_
+  mutable std::condition_variable changed_;  // state_, ledger_, delivering_ or stopping_
   EngineState state_ = EngineState::kLoading;
   bool stopping_ = false;
   bool draining_ = false;
@@ -150,18 +142,17 @@ class SocketEngineClient::Impl {
   EngineStats stats_ = empty_stats();
   Clock::time_point heard_at_ = Clock::now();
   double seconds_since_step_ = 0;
-  std::map<std::string, std::shared_ptr<Outstanding>> outstanding_;  // by id on the wire
-  std::map<std::string, std::string, std::less<>> wire_ids_;         // by the client's id
+  RequestLedger ledger_;
   bool delivering_ = false;  // an output function is running
-  uint64_t submitted_ = 0;
-  std::deque<Unsent> outgoing_;
-  size_t sent_of_first_ = 0;  // bytes of outgoing_.front() that the process has
+  Outgoing outgoing_;
 
   std::atomic<pid_t> pid_ = -1;
   std::atomic<int64_t> restarts_ = 0;
+  // Of the thread alone.
   wire::FrameReader reader_;
-  Clock::time_point ready_at_;
-  std::thread thread_;  // last: it uses the others
+  RestartPolicy policy_;
+  std::optional<Clock::time_point> ready_at_;  // of the engine that lives now
+  std::thread thread_;                         // last: it uses the others
 };
 
 Status SocketEngineClient::Impl::unavailable() const {
@@ -173,35 +164,18 @@ Status SocketEngineClient::Impl::unavailable() const {
   return error(StatusCode::kUnavailable, "{}; try again later", describe(state));
 }
 
-void SocketEngineClient::Impl::set_state(EngineState state) {
-  const std::lock_guard lock(mutex_);
-  state_ = state;
-  changed_.notify_all();
+// An engine that was there before tells what it can serve.
+bool SocketEngineClient::Impl::takes_requests() const {
+  if (draining_ || stopping_) return false;
+  return state_ == EngineState::kReady || (state_ == EngineState::kRestarting && info_);
 }
 
-void SocketEngineClient::Impl::queue_message(const wire::Message& message, std::string submits) {
-  outgoing_.push_back({wire::encode(message), std::move(submits)});
-}
-
-// A request of which the process has seen nothing is dropped, so that clients who ask and leave while
-// it takes no messages cost no memory; any other is cancelled there.
-void SocketEngineClient::Impl::take_back(const std::string& wire_id) {
-  const size_t begun = sent_of_first_ > 0 ? 1 : 0;
-  const auto unsent =
-      std::find_if(outgoing_.begin() + static_cast<std::ptrdiff_t>(begun), outgoing_.end(),
-                   [&](const Unsent& message) { return message.submits == wire_id; });
-  if (unsent != outgoing_.end()) {
-    outgoing_.erase(unsent);
-  } else {
-    queue_message(wire::Cancel{wire_id});
+void SocketEngineClient::Impl::give_waiting() {
+  if (state_ != EngineState::kReady) return;
+  const int64_t places = info_->max_num_seqs + info_->max_waiting;
+  while (const auto next = ledger_.give_next(places)) {
+    outgoing_.push_submit({next->to_send()});
   }
-}
-
-int64_t SocketEngineClient::Impl::unsent_bytes() const {
-  const std::lock_guard lock(mutex_);
-  size_t sum = 0;
-  for (const Unsent& message : outgoing_) sum += message.frame.size();
-  return static_cast<int64_t>(sum - sent_of_first_);
 }
 
 // --- Callers' threads. ---
@@ -209,18 +183,14 @@ int64_t SocketEngineClient::Impl::unsent_bytes() const {
 Status SocketEngineClient::Impl::submit(EngineRequest request, OutputFn on_output) {
   {
     const std::lock_guard lock(mutex_);
-    if (draining_ || stopping_ || state_ != EngineState::kReady) return unavailable();
+    if (!takes_requests()) return unavailable();
     ROTA_RETURN_IF_ERROR(check_request(request, *info_));
-    ROTA_RETURN_IF_ERROR(check_queue(static_cast<int64_t>(outstanding_.size()), *info_));
-    if (wire_ids_.contains(request.id)) {
+    ROTA_RETURN_IF_ERROR(check_queue(ledger_.size(), *info_));
+    if (ledger_.contains(request.id)) {
       return invalid_argument("request id \"{}\" is in use by a running request", request.id);
     }
-    const std::string wire_id = fmt::format("{}#{}", request.id, submitted_++);
-    outstanding_[wire_id] = std::make_shared<Outstanding>(
-        Outstanding{.client_id = request.id, .on_output = std::move(on_output)});
-    wire_ids_[request.id] = wire_id;
-    request.id = wire_id;
-    queue_message(wire::Submit{std::move(request)}, wire_id);
+    ledger_.accept(std::move(request), std::move(on_output));
+    give_waiting();
   }
   wake();
   return {};
@@ -229,11 +199,10 @@ Status SocketEngineClient::Impl::submit(EngineRequest request, OutputFn on_outpu
 void SocketEngineClient::Impl::cancel(std::string_view id) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = wire_ids_.find(id);
-    if (found == wire_ids_.end()) return;
-    take_back(found->second);
-    outstanding_.erase(found->second);
-    wire_ids_.erase(found);
+    const auto request = ledger_.remove(id);
+    if (!request) return;
+    if (request->with_engine) outgoing_.take_back(request->request.id);
+    give_waiting();
     changed_.notify_all();
   }
   wake();
@@ -254,7 +223,7 @@ bool SocketEngineClient::Impl::drain(double seconds) {
     std::unique_lock lock(mutex_);
     draining_ = true;
     all_done = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                                 [&] { return outstanding_.empty() && !delivering_; });
+                                 [&] { return ledger_.empty() && !delivering_; });
   }
   fail_outstanding(error(StatusCode::kUnavailable, "the server is shutting down"));
   return all_done;
@@ -263,50 +232,55 @@ bool SocketEngineClient::Impl::drain(double seconds) {
 // --- The thread of the process. ---
 
 void SocketEngineClient::Impl::run() {
-  int failures = 0;
   for (;;) {
-    ready_at_ = {};
+    ready_at_.reset();
     const std::string failure = run_once();
     pid_ = -1;
-    const bool was_ready = ready_at_ != Clock::time_point{};
-    bool fatal = false;
-    {
-      const std::lock_guard lock(mutex_);
-      forget_unsent();
-      if (stopping_) break;
-      last_failure_ = failure;
-      failures = was_ready && seconds_since(ready_at_) > kHealthySeconds ? 1 : failures + 1;
-      fatal = failures >= options_.max_failures || (load_failed_ && restarts_ == 0);
-      state_ = fatal ? EngineState::kFailed : EngineState::kRestarting;
-      changed_.notify_all();
-    }
-    log::error("engine: {}", failure);
-    fail_outstanding(error(StatusCode::kUnavailable, "the engine stopped while this request ran"));
-    if (fatal) {
-      log::error("engine: not started again; requests are answered with 503");
-      break;
-    }
-    if (!pause_before_restart(failures)) break;
+    if (!goes_on_after(failure)) break;
     ++restarts_;
   }
   fail_outstanding(error(StatusCode::kUnavailable, "the server is shutting down"));
 }
 
-bool SocketEngineClient::Impl::pause_before_restart(int failures) {
-  const double pause = std::min(
-      options_.first_backoff * static_cast<double>(int64_t{1} << std::min(failures - 1, 20)),
-      options_.max_backoff);
-  log::info("engine: starting it again in {:.1f} s", pause);
+// The engine has ended: whether another one is to be started now.
+bool SocketEngineClient::Impl::goes_on_after(const std::string& failure) {
+  policy_.failed(ready_at_ ? seconds_since(*ready_at_) : 0);
+  std::vector<EndedRequest> ended;
+  bool given_up = false;
+  {
+    const std::lock_guard lock(mutex_);
+    outgoing_.clear();
+    if (stopping_) return false;
+    last_failure_ = failure;
+    given_up = policy_.exhausted() || (load_failed_ && restarts_ == 0);
+    state_ = given_up ? EngineState::kFailed : EngineState::kRestarting;
+    ended = ledger_.engine_died(failure, info_ ? info_->max_num_seqs : 0);
+    changed_.notify_all();
+  }
+  log::error("engine: {}", failure);
+  for (const EndedRequest& it : ended) tell_end(it);
+  if (!given_up) return pause_before_restart(policy_.pause());
+  log::error("engine: not started again; requests are answered with 503");
+  fail_outstanding(error(StatusCode::kUnavailable,
+                         "the engine failed {} times and is not started again, the last time as {}",
+                         policy_.recent_failures(), failure));
+  return false;
+}
+
+bool SocketEngineClient::Impl::pause_before_restart(double seconds) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::duration<double>(pause), [&] { return stopping_; });
+  log::info("engine: starting it again in {:.1f} s, for {} requests that wait", seconds,
+            ledger_.size());
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return stopping_; });
   return !stopping_;
 }
 
 // One life of the process. Says how it ended.
 std::string SocketEngineClient::Impl::run_once() {
-  std::vector<std::string> command = {options_.executable};
-  command.insert(command.end(), options_.arguments.begin(), options_.arguments.end());
-  Result<ChildProcess> child = ChildProcess::start(command);
+  Result<EngineChild> child = EngineChild::start(options_, [this] {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+  });
   if (!child.ok()) return child.status().message();
   pid_ = child->pid();
   reader_ = {};
@@ -315,8 +289,8 @@ std::string SocketEngineClient::Impl::run_once() {
     heard_at_ = Clock::now();
     seconds_since_step_ = 0;
     load_failed_ = false;
-    forget_unsent();
-    queue_message(wire::Start{to_json(options_.engine).dump()});
+    outgoing_.clear();
+    outgoing_.push(wire::Start{to_json(options_.engine).dump()});
   }
   const std::string problem = serve(*child);
   const std::string end = child->end(problem.empty() ? kGraceSeconds : 0);
@@ -326,7 +300,7 @@ std::string SocketEngineClient::Impl::run_once() {
 }
 
 // Exchanges messages until the process has closed its socket (empty), or is given up (why).
-std::string SocketEngineClient::Impl::serve(ChildProcess& child) {
+std::string SocketEngineClient::Impl::serve(EngineChild& child) {
   std::string problem;
   for (;;) {
     pollfd fds[2] = {{child.socket(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
@@ -351,22 +325,9 @@ bool SocketEngineClient::Impl::exchange(int socket, std::string& problem) {
 
 bool SocketEngineClient::Impl::write_messages(int socket, std::string& problem) {
   const std::lock_guard lock(mutex_);
-  while (!outgoing_.empty()) {
-    const std::string& frame = outgoing_.front().frame;
-    const ssize_t n =
-        ::send(socket, frame.data() + sent_of_first_, frame.size() - sent_of_first_, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET)) break;
-    if (n < 0) {
-      problem = fmt::format("send: {}", std::strerror(errno));
-      return false;
-    }
-    sent_of_first_ += static_cast<size_t>(n);
-    if (sent_of_first_ < frame.size()) continue;
-    outgoing_.pop_front();
-    sent_of_first_ = 0;
-  }
-  return true;
+  const Status status = outgoing_.write_to(socket);
+  problem = status.message();
+  return status.ok();
 }
 
 bool SocketEngineClient::Impl::read_messages(int socket, std::string& problem) {
@@ -417,10 +378,16 @@ void SocketEngineClient::Impl::handle(wire::Message& message) {
 
 void SocketEngineClient::Impl::handle(wire::Hello& hello) {
   ready_at_ = Clock::now();
-  const std::lock_guard lock(mutex_);
-  info_ = std::move(hello.info);
-  state_ = EngineState::kReady;
-  changed_.notify_all();
+  std::vector<EndedRequest> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    info_ = std::move(hello.info);
+    state_ = EngineState::kReady;
+    ended = ledger_.remove_unfit(*info_);
+    give_waiting();
+    changed_.notify_all();
+  }
+  for (const EndedRequest& it : ended) tell_end(it);
 }
 
 void SocketEngineClient::Impl::handle(wire::Failed& failed) {
@@ -440,19 +407,14 @@ void SocketEngineClient::Impl::handle(wire::Outputs& outputs) {
 }
 
 void SocketEngineClient::Impl::deliver(RequestOutput& output) {
-  std::shared_ptr<Outstanding> request;
+  std::shared_ptr<AcceptedRequest> request;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = outstanding_.find(output.id);
-    if (found == outstanding_.end()) return;  // cancelled meanwhile
-    request = found->second;
-    if (output.finish_reason != FinishReason::kNone) {
-      outstanding_.erase(found);
-      wire_ids_.erase(request->client_id);
-    }
+    request = ledger_.take(output);
+    if (!request) return;
+    if (ledger_.waiting() > 0) give_waiting();
     delivering_ = true;
   }
-  output.id = request->client_id;
   request->on_output(output);
   const std::lock_guard lock(mutex_);
   delivering_ = false;
@@ -460,22 +422,26 @@ void SocketEngineClient::Impl::deliver(RequestOutput& output) {
 }
 
 void SocketEngineClient::Impl::fail_outstanding(const Status& status) {
-  std::map<std::string, std::shared_ptr<Outstanding>> failed;
+  std::vector<std::shared_ptr<AcceptedRequest>> all;
   {
     const std::lock_guard lock(mutex_);
-    failed.swap(outstanding_);
-    wire_ids_.clear();
-    for (const auto& [wire_id, request] : failed) take_back(wire_id);
+    all = ledger_.remove_all();
+    for (const auto& request : all) {
+      if (request->with_engine) outgoing_.take_back(request->request.id);
+    }
     changed_.notify_all();
   }
-  if (!failed.empty()) wake();
-  for (const auto& [wire_id, request] : failed) {
-    RequestOutput output;
-    output.id = request->client_id;
-    output.finish_reason = FinishReason::kError;
-    output.status = status;
-    request->on_output(output);
-  }
+  if (!all.empty()) wake();
+  for (const auto& request : all) tell_end({request, status});
+}
+
+void SocketEngineClient::Impl::tell_end(const EndedRequest& ended) {
+  RequestOutput output;
+  output.id = ended.request->client_id;
+  output.finish_reason = FinishReason::kError;
+  output.status = ended.status;
+  output.cached_tokens = ended.request->cached_tokens.value_or(0);
+  ended.request->on_output(output);
 }
 
 // --- The client. ---

@@ -5,10 +5,13 @@
 //   engine->submit(request, on_output);     // kUnavailable until it is ready: state() says which
 //
 // Contract: start() returns at once, the engine loads meanwhile (kLoading). When the process exits,
-// is killed or does not answer, every outstanding request gets kError with kUnavailable and the
-// engine is started again after a pause that doubles (kRestarting); after `max_failures` failures
-// without a healthy minute between them, or a model that cannot be loaded, it stays down (kFailed:
-// info() and submit() say why). No process outlives this object, or this process.
+// is killed or does not answer, it is started again (kRestarting) and given every outstanding request
+// with the tokens that were told of it: clients see a pause, then the tokens of an undisturbed run.
+// Requests are taken during the pause too, and wait. A request that was with the engine in three
+// deaths in a row ends alone, with kInternal; one that the new engine has no room for, with what it
+// asked for. After too many failures (RestartLimits), or if the model cannot be loaded at first, the
+// engine stays down (kFailed): outstanding requests get kUnavailable and why, as do info() and
+// submit(). No process outlives this object, or this process.
 #pragma once
 
 #include <sys/types.h>
@@ -21,18 +24,19 @@
 #include "base/status.h"
 #include "engine/engine_client.h"
 #include "engine/engine_options.h"
+#include "supervisor/restart_policy.h"
 
 namespace rota {
 
 struct EngineProcessOptions {
   EngineOptions engine;
   std::string executable = "/proc/self/exe";
-  std::vector<std::string> arguments = {"engine-worker"};  // followed by: --fd N
+  std::vector<std::string> arguments = {"engine-worker"};     // followed by: --fd N
+  std::vector<std::string> rank_arguments = {"engine-rank"};  // of several: --front PATH
+  std::string hostfile = {};      // of several ranks: MPI's list of hosts; empty: this one
   double heartbeat_timeout = 15;  // seconds without any sign of the process: it is killed
   double step_timeout = 600;      // seconds in one step: it is killed
-  double first_backoff = 0.5;     // seconds before a restart; doubles
-  double max_backoff = 30;
-  int max_failures = 5;
+  RestartLimits restarts;
 };
 
 class SocketEngineClient final : public EngineClient {

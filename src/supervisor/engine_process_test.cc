@@ -9,126 +9,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <filesystem>
 #include <fstream>
-#include <mutex>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "engine/engine_server.h"
-#include "engine/in_process_engine.h"
 #include "engine/wire.h"
-#include "platform/clock.h"
 #include "supervisor/child_process.h"
+#include "supervisor/testing/engine_process_run.h"
 
 namespace rota {
 namespace {
 
+using testing::Answer;
+using testing::eventually;
+using testing::greedy;
 using ::testing::HasSubstr;
-
-// Long enough for a loaded machine under sanitizers: reaching it means that something hangs.
-constexpr double kPatience = 120;
-
-std::string golden_dir(const std::string& name) {
-  return std::string(ROTA_SOURCE_DIR) + "/tests/goldens/models/" + name;
-}
-
-EngineProcessOptions process_options() {
-  EngineProcessOptions options;
-  options.engine.model = golden_dir("gptoss-mxfp4-h160");
-  options.engine.dtype = DtypeChoice::kFloat32;
-  options.engine.threads = 1;
-  options.engine.pin = false;
-  options.engine.max_num_seqs = 8;
-  options.engine.max_num_batched_tokens = 64;
-  options.engine.max_model_len = 4096;
-  options.engine.kv_cache_memory_bytes = 32 << 20;
-  options.first_backoff = 0.05;
-  return options;
-}
-
-std::unique_ptr<SocketEngineClient> start_ready(EngineProcessOptions options = process_options()) {
-  auto engine = SocketEngineClient::start(std::move(options)).value();
-  const Status ready = engine->wait_until_ready(kPatience);
-  EXPECT_TRUE(ready.ok()) << ready.message();
-  return engine;
-}
-
-// What came of a request, readable from the test's thread.
-class Answer {
- public:
-  EngineClient::OutputFn collect() {
-    return [this](const RequestOutput& output) {
-      const std::lock_guard lock(mutex_);
-      for (const OutputToken& token : output.tokens) tokens_.push_back(token.id);
-      if (!output.prompt_logprobs.empty()) prompt_logprobs_ = output.prompt_logprobs.size();
-      finish_reason_ = output.finish_reason;
-      status_ = output.status;
-      id_ = output.id;
-      changed_.notify_all();
-    };
-  }
-  bool wait_for_tokens(size_t count) {
-    return wait([&] { return tokens_.size() >= count; });
-  }
-  bool wait_for_end() {
-    return wait([&] { return finish_reason_ != FinishReason::kNone; });
-  }
-  std::vector<int32_t> tokens() {
-    const std::lock_guard lock(mutex_);
-    return tokens_;
-  }
-  FinishReason finish_reason() {
-    const std::lock_guard lock(mutex_);
-    return finish_reason_;
-  }
-  Status status() {
-    const std::lock_guard lock(mutex_);
-    return status_;
-  }
-  std::string id() {
-    const std::lock_guard lock(mutex_);
-    return id_;
-  }
-
- private:
-  template <typename Condition>
-  bool wait(Condition condition) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::duration<double>(kPatience), condition);
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<int32_t> tokens_;
-  size_t prompt_logprobs_ = 0;
-  FinishReason finish_reason_ = FinishReason::kNone;
-  Status status_;
-  std::string id_;
-};
-
-EngineRequest greedy(std::string id, std::vector<int32_t> prompt, int64_t max_tokens) {
-  EngineRequest request;
-  request.id = std::move(id);
-  request.prompt = std::move(prompt);
-  request.sampling.temperature = 0;
-  request.sampling.ignore_eos = true;
-  request.sampling.max_tokens = max_tokens;
-  return request;
-}
-
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto start = Clock::now();
-  while (!condition()) {
-    if (seconds_since(start) > kPatience) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
+using testing::kPatience;
+using testing::model_dir;
+using testing::process_options;
+using testing::start_ready;
 
 TEST(EngineProcess, AnswersWithTheGoldenTokens) {
-  std::ifstream file(golden_dir("gptoss-mxfp4-h160") + "/golden.json");
+  std::ifstream file(model_dir("gptoss-mxfp4-h160") + "/golden.json");
   const nlohmann::json prompts = nlohmann::json::parse(file)["prompts"];
   const auto engine = start_ready();
   EXPECT_EQ(engine->state(), EngineState::kReady);
@@ -149,32 +52,6 @@ TEST(EngineProcess, AnswersWithTheGoldenTokens) {
   EXPECT_TRUE(eventually([&] { return engine->stats().generation_tokens == 32 * 6; }));
 }
 
-TEST(EngineProcess, KilledInDecodeTheRequestIsToldAndTheNextOneWorks) {
-  const auto engine = start_ready();
-  Answer before;
-  ASSERT_TRUE(engine->submit(greedy("a", {1, 2, 3}, 8), before.collect()).ok());
-  ASSERT_TRUE(before.wait_for_end());
-  Answer running;
-  Answer queued;
-  ASSERT_TRUE(engine->submit(greedy("b", {1, 2, 3}, 4000), running.collect()).ok());
-  ASSERT_TRUE(engine->submit(greedy("c", {4, 5}, 4000), queued.collect()).ok());
-  ASSERT_TRUE(running.wait_for_tokens(3));
-  const pid_t first = engine->pid();
-  ::kill(first, SIGKILL);
-  ASSERT_TRUE(running.wait_for_end());
-  ASSERT_TRUE(queued.wait_for_end());
-  EXPECT_EQ(running.finish_reason(), FinishReason::kError);
-  EXPECT_EQ(running.status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(queued.status().code(), StatusCode::kUnavailable);
-  ASSERT_TRUE(engine->wait_until_ready(kPatience).ok());
-  EXPECT_EQ(engine->restarts(), 1);
-  EXPECT_NE(engine->pid(), first);
-  Answer after;
-  ASSERT_TRUE(engine->submit(greedy("b", {1, 2, 3}, 8), after.collect()).ok());
-  ASSERT_TRUE(after.wait_for_end());
-  EXPECT_EQ(after.tokens(), before.tokens());
-}
-
 TEST(EngineProcess, KilledWhileIdleItComesBack) {
   const auto engine = start_ready();
   const pid_t first = engine->pid();
@@ -185,19 +62,6 @@ TEST(EngineProcess, KilledWhileIdleItComesBack) {
   ASSERT_TRUE(engine->submit(greedy("a", {1, 2, 3}, 4), answer.collect()).ok());
   EXPECT_TRUE(answer.wait_for_end());
   EXPECT_EQ(answer.finish_reason(), FinishReason::kLength);
-}
-
-TEST(EngineProcess, StoppedProcessIsNoticedAndReplaced) {
-  EngineProcessOptions options = process_options();
-  options.heartbeat_timeout = 5;
-  const auto engine = start_ready(options);
-  Answer running;
-  ASSERT_TRUE(engine->submit(greedy("a", {1, 2, 3}, 4000), running.collect()).ok());
-  ASSERT_TRUE(running.wait_for_tokens(1));
-  ::kill(engine->pid(), SIGSTOP);
-  ASSERT_TRUE(running.wait_for_end());
-  EXPECT_EQ(running.status().code(), StatusCode::kUnavailable);
-  ASSERT_TRUE(engine->wait_until_ready(kPatience).ok());
 }
 
 // Clients that ask and leave while the process takes nothing: what it has not taken yet is dropped.
@@ -293,8 +157,8 @@ TEST(EngineProcess, ACrashLoopEndsWithTheReason) {
   EngineProcessOptions options = process_options();
   options.executable = "/bin/false";
   options.arguments = {};
-  options.first_backoff = 0.01;
-  options.max_failures = 3;
+  options.restarts.first_backoff = 0.01;
+  options.restarts.max_failures = 2;
   const auto engine = SocketEngineClient::start(options).value();
   EXPECT_FALSE(engine->wait_until_ready(kPatience).ok());
   EXPECT_EQ(engine->state(), EngineState::kFailed);

@@ -125,8 +125,11 @@ class Server:
         """The engine's process, whichever thread of the front started it; None while there is none."""
         for children in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             for child in children.read_text().split():
-                if b"engine-worker" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
-                    return int(child)
+                try:
+                    if b"engine-worker" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+                        return int(child)
+                except OSError:
+                    pass  # it has just ended
         return None
 
     def request(self, method, path, body=None, headers=None):

@@ -111,14 +111,6 @@ class Ranks(unittest.TestCase):
         self.assertEqual(self.kinds("-dp", 5, "-ep"), {"uneven_experts"})
         self.assertEqual(self.kinds("--all2all-backend", "pplx"), {"unused_flag"})
 
-    def test_several_ranks_are_planned_but_not_served(self):
-        for command in ("serve", "generate"):
-            flags = ("--prompt-ids", "1,2") if command == "generate" else ()
-            done = harness.rota(command, harness.GOLDENS / "gptoss-mxfp4-h160", "--data-parallel-size", 2, *flags,
-                                check=False)
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("--data-parallel-size 2: several ranks are not served yet", done.stderr)
-
     def test_words_and_sizes_that_are_none_are_refused_by_every_command(self):
         for flags, message in ((("--all2all-backend", "carrier"), '"carrier" is none of'),
                                (("--expert-placement-strategy", "random"), "linear, round_robin"),

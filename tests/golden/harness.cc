@@ -62,6 +62,7 @@ Result<std::unique_ptr<Harness>> Harness::load(const std::string& model_dir,
                                    .isa = options.kernels->isa,
                                    .kernels = options.kernels,
                                    .moe = options.moe,
+                                   .ranks = options.ranks,
                                    .max_batch_tokens = options.max_batch_tokens,
                                    .max_logit_rows = options.max_batch_tokens,
                                    .max_model_len = options.max_model_len};

@@ -24,13 +24,14 @@ namespace rota::golden {
 struct HarnessOptions {
   const KernelTable* kernels = nullptr;
   Compute compute = Compute::kFloat32;
-  MoeOptions moe;
+  MoeOptions moe = {};
+  RankContext ranks = {};
   int threads = 2;
   int64_t max_batch_tokens = 512;
   int64_t max_model_len = 1024;
   int64_t pages = 128;
   int64_t slots = 16;
-  std::string hf_overrides;  // over config.json
+  std::string hf_overrides = {};  // over config.json
 };
 
 // What a step computed, copied: logits of all rows, residual streams, routing.

@@ -45,7 +45,8 @@
     if (!response.ok) throw new Error(response.statusText || `status ${response.status}`);
     const info = await response.json();
     model = info.model;
-    element('model').textContent = `${info.model} · ${info.moe_layers} layers of ${info.experts} experts`;
+    element('model').textContent = `${info.model} · ${info.moe_layers} layers of ${info.experts} experts` +
+      (info.ranks > 1 ? ` on ${info.ranks} ranks` : '');
     element('board-title').textContent = `${info.experts} experts, ${info.top_k} serve each token`;
     board.setShape({layers: info.moe_layers, experts: info.experts, topK: info.top_k});
   }

@@ -1,0 +1,185 @@
+"""Several ranks under `rota serve`: the answers of one process, and nothing left behind, whatever ends them."""
+import os
+import pathlib
+import signal
+import tempfile
+import time
+import unittest
+
+import harness
+
+MODEL = harness.GOLDENS / "gptoss-mxfp4-h160"
+FLAGS = ("--dtype", "float32", "--max-model-len", 256, "--kv-cache-memory-bytes", 32 << 20, "--max-num-seqs", 8,
+         "--max-num-batched-tokens", 64, "--generation-config", "vllm")
+PROMPTS = ([1, 2, 3], [7, 5, 9, 11, 2], [4] * 20)
+
+
+def stat_of(pid):
+    """Name, state and parent of a process; nothing if it has ended."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    name, rest = text[text.index("(") + 1:].rsplit(")", 1)
+    fields = rest.split()
+    return name, fields[0], int(fields[1])
+
+
+def alive(pid):
+    found = stat_of(pid)
+    return found is not None and found[1] != "Z"
+
+
+class RanksServer(harness.Server):
+    """A server whose run folders are in a folder of the test's own."""
+
+    def __init__(self, *flags):
+        self.runtime = tempfile.TemporaryDirectory()
+        super().__init__(MODEL_WITH_TEXT, *FLAGS, *flags, env={"XDG_RUNTIME_DIR": self.runtime.name})
+
+    def stop(self):
+        super().stop()
+        self.left = sorted(it.name for it in pathlib.Path(self.runtime.name).iterdir())
+        self.runtime.cleanup()
+
+    def topology(self):
+        return self.json("GET", "/v1/rota/topology")
+
+    def rank_pids(self):
+        return [rank["pid"] for rank in self.topology()["ranks"]]
+
+    def answers(self):
+        """Tokens and logprobs of every prompt, greedy and sampled."""
+        found = []
+        for prompt in PROMPTS:
+            for extra in ({"temperature": 0}, {"temperature": 0.8, "seed": 5}):
+                choice = self.json("POST", "/v1/completions", {
+                    "model": "demo", "prompt": prompt, "max_tokens": 8, "logprobs": 3, "ignore_eos": True,
+                    **extra})["choices"][0]
+                found.append((choice["text"], choice["logprobs"]))
+        return found
+
+
+def shared_memory():
+    """OpenMPI's and ours; other programs' files come and go."""
+    return {it.name for it in pathlib.Path("/dev/shm").iterdir()
+            if any(word in it.name for word in ("vader", "ompi", "osc", "rota", "pmix", "sm_segment"))}
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.before = shared_memory()
+        with RanksServer("--threads", 1) as server:
+            cls.expected = server.answers()
+            topology = server.topology()
+        assert len(topology["ranks"]) == 1 and topology["transport"] == "no_dp_ep", topology
+        assert server.left == [], server.left
+
+    def assert_gone(self, server, pids):
+        deadline = time.monotonic() + 10
+        while any(map(alive, pids)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        self.assertEqual(server.left, [])
+        self.assertEqual(shared_memory() - self.before, set())
+
+    def assert_same(self, answers, exactly):
+        for (text, logprobs), (expected_text, expected) in zip(answers, self.expected):
+            self.assertEqual(text, expected_text)
+            if exactly:
+                self.assertEqual(logprobs, expected)
+            self.assertEqual(logprobs["tokens"], expected["tokens"])
+            for one, other in zip(logprobs["token_logprobs"], expected["token_logprobs"]):
+                self.assertAlmostEqual(one, other, delta=1e-3)
+
+    def serve_and_compare(self, flags, ranks, transport, exactly):
+        with RanksServer("--check-collectives", *flags) as server:
+            answers = server.answers()
+            topology = server.topology()
+            pids = server.rank_pids()
+            log = "".join(server.log)
+        self.assert_same(answers, exactly)
+        self.assertEqual([it["rank"] for it in topology["ranks"]], list(range(ranks)))
+        self.assertEqual(len(set(pids)), ranks)
+        self.assertEqual(topology["transport"], transport)
+        self.assertGreater(topology["payload_bytes_a_token"], 0)
+        self.assertEqual({it["threads"] >= 1 for it in topology["ranks"]}, {True})
+        self.assertIn(f"rank {ranks - 1} (data ", log)
+        self.assertEqual(server.process.returncode, 0)
+        self.assert_gone(server, pids)
+        return topology
+
+    def test_two_data_parallel_ranks_with_experts_dealt(self):
+        topology = self.serve_and_compare(("-dp", 2, "-ep"), 2, "allgather_reducescatter", exactly=True)
+        experts = [it["experts"] for it in topology["ranks"]]
+        self.assertEqual(sorted(experts[0] + experts[1]), list(range(len(experts[0]) + len(experts[1]))))
+
+    def test_two_tensor_parallel_ranks(self):
+        self.serve_and_compare(("-tp", 2), 2, "no_dp_ep", exactly=False)
+
+    def test_four_ranks_low_latency(self):
+        self.serve_and_compare(("-dp", 4, "-ep", "--all2all-backend", "low_latency",
+                                "--expert-placement-strategy", "round_robin"), 4, "low_latency", exactly=True)
+
+    def test_a_killed_rank_brings_the_engine_down_and_up_again(self):
+        with RanksServer("-dp", 2, "-ep", "--rank-timeout", 20) as server:
+            first = server.rank_pids()
+            mpirun = stat_of(first[1])[2]
+            os.kill(first[1], signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while server.request("GET", "/health").status == 200 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            server.wait_ready(60)
+            second = server.rank_pids()
+            self.assertEqual(set(first) & set(second), set())
+            self.assertEqual([pid for pid in [*first, mpirun] if alive(pid)], [])
+            self.assertEqual(len(list(pathlib.Path(server.runtime.name).iterdir())), 1)
+            # mpirun itself: its ranks do not outlive it.
+            os.kill(stat_of(second[0])[2], signal.SIGKILL)
+            while server.request("GET", "/health").status == 200 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            server.wait_ready(60)
+            third = server.rank_pids()
+            self.assertEqual([pid for pid in second if alive(pid)], [])
+            self.assert_same(server.answers()[:2], exactly=True)
+        self.assert_gone(server, [*first, *second, *third])
+
+    def test_a_killed_front_leaves_no_process(self):
+        server = RanksServer("-dp", 2, "-ep")
+        server.start()
+        server.wait_ready()
+        pids = server.rank_pids()
+        mpirun = stat_of(pids[0])[2]
+        server.process.kill()
+        server.process.wait()
+        deadline = time.monotonic() + 10
+        while any(map(alive, [*pids, mpirun])) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual([pid for pid in [*pids, mpirun] if alive(pid)], [])
+        server.stop()
+        self.assertEqual(shared_memory() - self.before, set())
+
+    def test_what_the_ranks_refuse_is_told_once_and_ends(self):
+        server = RanksServer("-tp", 3)
+        server.start()
+        deadline = time.monotonic() + 60
+        while not any("cannot be served" in line for line in server.log) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        log = "".join(server.log)
+        server.stop()
+        self.assertIn("sizes that work for this model: 1, 2, 4", log)
+        self.assertEqual(log.count("ranks by"), 1)
+        self.assertEqual(server.left, [])
+
+    def test_the_other_commands_refuse_several_ranks(self):
+        for command, flags in (("generate", ("--prompt-ids", "1,2")), ("bench", ()), ("chat", ())):
+            done = harness.rota(command, MODEL, "-dp", 2, *flags, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"--data-parallel-size 2: `rota {command}` runs in one process", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.OUTPUT.mkdir(parents=True, exist_ok=True)
+    MODEL_WITH_TEXT = harness.with_tokenizer(MODEL, harness.OUTPUT / "ranks-model")
+    harness.main()
