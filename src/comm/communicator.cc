@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "platform/clock.h"
+
 namespace rota {
 namespace {
 
@@ -54,7 +56,24 @@ struct Communicator::Scratch {
   std::vector<int64_t> record_begin;     // of either
 };
 
-// Checks and counts what the transport's window does.
+// While it lives, its owner is in an operation.
+class Communicator::Timer {
+ public:
+  explicit Timer(Communicator& owner) : owner_(owner.ranks() > 1 ? &owner : nullptr) {
+    if (owner_ != nullptr) start_ = Clock::now();
+  }
+  ~Timer() {
+    if (owner_ != nullptr) owner_->seconds_ += seconds_since(start_);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  Communicator* owner_;  // none: one rank alone
+  Clock::time_point start_;
+};
+
+// Checks, counts and times what the transport's window does.
 class Communicator::Window final : public CommWindow {
  public:
   Window(Communicator& owner, std::unique_ptr<CommWindow> inner)
@@ -62,10 +81,12 @@ class Communicator::Window final : public CommWindow {
 
   std::span<std::byte> memory() override { return inner_->memory(); }
   Status put(int rank, Bytes offset, std::span<const std::byte> bytes) override {
+    const Timer timer(*owner_);
     if (rank != owner_->rank()) sent_ += static_cast<int64_t>(bytes.size());
     return inner_->put(rank, offset, bytes);
   }
   Status finish_epoch() override {
+    const Timer timer(*owner_);
     ROTA_RETURN_IF_ERROR(owner_->begin({.kind = CollectiveKind::kFinishEpoch}));
     owner_->count(std::exchange(sent_, 0));
     return inner_->finish_epoch();
@@ -82,6 +103,7 @@ Communicator::Communicator(const CommOptions& options)
 Communicator::~Communicator() = default;
 
 Result<Reduced<float>> Communicator::reduce(Partial<float>&& share) {
+  const Timer timer(*this);
   const Partial<float> spent = std::move(share);
   const MatrixView<float> rows = spent.share_;
   ROTA_RETURN_IF_ERROR(
@@ -115,6 +137,7 @@ Status Communicator::do_sum(MatrixView<float> rows) {
 Result<Reduced<float>> Communicator::reduce_scatter(Partial<float>&& share,
                                                     std::span<const int64_t> rows_of_rank,
                                                     MatrixView<float> into) {
+  const Timer timer(*this);
   const Partial<float> spent = std::move(share);
   const MatrixView<float> rows = spent.share_;
   const int64_t width = rows.width().logical();
@@ -168,6 +191,7 @@ Result<std::span<const float>> Communicator::exchange_and_sum(std::span<const fl
 }
 
 Status Communicator::all_gather(std::span<const std::byte> mine, const ReceivedPieces& all) {
+  const Timer timer(*this);
   ROTA_CHECK(
       all.begin.size() == static_cast<size_t>(ranks()) + 1 && all.of(rank()).size() == mine.size(),
       "all_gather: a place for every rank, this one's as long as what it has");
@@ -177,6 +201,7 @@ Status Communicator::all_gather(std::span<const std::byte> mine, const ReceivedP
 }
 
 Status Communicator::start_exchange(const SentPieces& send, const ReceivedPieces& receive) {
+  const Timer timer(*this);
   const size_t begins = static_cast<size_t>(ranks()) + 1;
   ROTA_CHECK(send.begin.size() == begins && receive.begin.size() == begins,
              "exchange: a piece for every rank and from every rank");
@@ -188,9 +213,13 @@ Status Communicator::start_exchange(const SentPieces& send, const ReceivedPieces
   return {};
 }
 
-bool Communicator::progress() { return do_progress(); }
+bool Communicator::progress() {
+  const Timer timer(*this);
+  return do_progress();
+}
 
 Status Communicator::finish_exchange() {
+  const Timer timer(*this);
   if (ranks() > 1)
     ROTA_CHECK(std::exchange(exchanging_, false), "finish_exchange: none was started");
   return do_finish();
@@ -203,12 +232,14 @@ Result<std::unique_ptr<CommWindow>> Communicator::make_window(Bytes bytes) {
 }
 
 Status Communicator::barrier() {
+  const Timer timer(*this);
   ROTA_RETURN_IF_ERROR(begin({.kind = CollectiveKind::kBarrier}));
   return do_barrier();
 }
 
 Status Communicator::compare(std::string_view what, std::span<const int64_t> values) {
   if (ranks() == 1) return {};
+  const Timer timer(*this);
   ROTA_RETURN_IF_ERROR(begin({.kind = CollectiveKind::kCompare}));
   const ValuesRecord mine = make_values_record(what, values);
   const std::span<ValuesRecord> all = grown(scratch_->values, ranks());

@@ -7,7 +7,7 @@
 // that did not come, and the communicator is of no more use. With check_collectives every operation
 // is first compared over the ranks; a mismatch is kInternal and names both sides. Used by one
 // thread at a time. After a shape was seen once, it does not allocate. One rank alone copies, waits
-// for nobody and counts nothing.
+// for nobody, counts nothing and reads no clock.
 //
 //   Communicator& alone = loopback();
 //   ROTA_ASSIGN_OR_RETURN(Reduced<float> sum, ranks.reduce(Partial<float>(rows)));
@@ -116,10 +116,14 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> split(int colour);
 
   CommTraffic traffic() const { return traffic_; }
+  // How long operations and windows have kept this rank, waiting for others included. What it
+  // computes while an exchange is on its way is not in it, nor are make_window() and split().
+  double seconds() const { return seconds_; }
   const CommOptions& options() const { return options_; }
 
  private:
   class Window;
+  class Timer;
   struct Scratch;
   // Every operation begins here: refused while an exchange is on its way, checked if so asked.
   Status begin(const CollectiveCall& call);
@@ -147,6 +151,7 @@ class Communicator {
 
   const CommOptions options_;
   CommTraffic traffic_;
+  double seconds_ = 0;
   std::unique_ptr<Scratch> scratch_;  // grows to the largest shape seen
   int64_t sequence_ = 0;              // of the operations
   bool exchanging_ = false;

@@ -59,12 +59,16 @@ struct RankStats {
   int64_t rank = 0;
   int64_t running = 0;
   int64_t waiting = 0;
-  double kv_usage = 0;        // 0..1
-  int64_t tokens = 0;         // that it has run, prompts and answers
-  int64_t steps = 0;          // with tokens of its own
-  int64_t dummy_steps = 0;    // without, so that others could step
-  int64_t header_bytes = 0;   // between steps: headers and messages, sent to other ranks
-  int64_t payload_bytes = 0;  // of steps, sent to other ranks
+  double kv_usage = 0;               // 0..1
+  int64_t tokens = 0;                // that it has run, prompts and answers
+  int64_t steps = 0;                 // with tokens of its own
+  int64_t dummy_steps = 0;           // without, so that others could step
+  int64_t header_bytes = 0;          // between steps: headers and messages, sent to other ranks
+  int64_t payload_bytes = 0;         // of steps, sent to other ranks
+  int64_t operations = 0;            // of steps, in which ranks met
+  double step_seconds = 0;           // in steps, dummy ones too
+  double communication_seconds = 0;  // of step_seconds, in operations: waiting for others included
+  double header_seconds = 0;         // between steps, in operations
 };
 
 // Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they restart with the engine
@@ -79,6 +83,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;
   int64_t generation_tokens = 0;
   int64_t steps = 0;
+  double step_seconds = 0;  // of one rank alone; of several: in `ranks`
   int64_t major_faults = 0;
   Histogram iteration_tokens;
   Histogram queue_time, prefill_time, decode_time;  // seconds

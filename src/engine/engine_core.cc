@@ -202,10 +202,12 @@ int64_t EngineCore::prepare_step() {
 Status EngineCore::run_step(std::span<const int64_t> tokens_of_group) {
   in_step_ = true;
   tokens_of_group_ = tokens_of_group;
+  const Clock::time_point start = Clock::now();
   const int64_t faults = page_faults_();
   const std::span<const Chunk> chunks = std::exchange(prepared_, {});
   const Status status = run(chunks);
   if (!chunks.empty()) count_step(prepared_tokens_, faults);
+  stats_.step_seconds += seconds_since(start);
   in_step_ = false;
   reap();
   return status;

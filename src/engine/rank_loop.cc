@@ -54,7 +54,8 @@ RankLoop::RankLoop(LoadedEngine& loaded, EngineCore& core, std::unique_ptr<Commu
       headers_(*control_, loaded.ranks.shape().tp),
       messages_(*control_),
       bell_(*control_),
-      outbox_([this](const wire::Message& message) { messages_.add(0, wire::encode(message)); }) {
+      outbox_([this](const wire::Message& message) { messages_.add(0, wire::encode(message)); }),
+      before_steps_(communication()) {
   rank_stats_.rank = control_->rank();
   if (!first()) return;
   router_ = std::make_unique<RequestRouter>(*zero.desk,
@@ -213,6 +214,13 @@ void RankLoop::report_stats() {
   }
 }
 
+RankLoop::Communication RankLoop::communication() const {
+  const Communicator &world = *loaded_.ranks.world, &tensor = *loaded_.ranks.tensor;
+  return {.traffic = {.bytes = world.traffic().bytes + tensor.traffic().bytes,
+                      .operations = world.traffic().operations + tensor.traffic().operations},
+          .seconds = world.seconds() + tensor.seconds()};
+}
+
 EngineStats RankLoop::stats() {
   const bool nothing_ran = !headers_.any(StepKind::kWork);
   if (nothing_ran || seconds_since(expert_counts_at_) > kSecondsBetweenExpertCounts) {
@@ -224,7 +232,12 @@ EngineStats RankLoop::stats() {
   rank_stats_.waiting = stats.waiting;
   rank_stats_.kv_usage = stats.kv_usage;
   rank_stats_.header_bytes = control_->traffic().bytes;
-  rank_stats_.payload_bytes = loaded_.ranks.world->traffic().bytes;
+  rank_stats_.header_seconds = control_->seconds();
+  const Communication now = communication();
+  rank_stats_.payload_bytes = now.traffic.bytes - before_steps_.traffic.bytes;
+  rank_stats_.operations = now.traffic.operations - before_steps_.traffic.operations;
+  rank_stats_.communication_seconds = now.seconds - before_steps_.seconds;
+  rank_stats_.step_seconds = stats.step_seconds;
   stats.ranks = {rank_stats_};
   return stats;
 }

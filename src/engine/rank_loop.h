@@ -57,6 +57,13 @@ class RankLoop {
   RankLoop(LoadedEngine& loaded, EngineCore& core, std::unique_ptr<Communicator> control,
            const RankZero& zero);
 
+  // What this rank's share of the model's communication has come to.
+  struct Communication {
+    CommTraffic traffic;
+    double seconds = 0;
+  };
+  Communication communication() const;
+
   // Parts of run(), in order.
   Status execute_messages();
   bool collect_messages();
@@ -92,6 +99,7 @@ class RankLoop {
   int64_t step_ = 0;
   bool delivered_ = false;  // outputs, since step_end was called
   RankStats rank_stats_;
+  const Communication before_steps_;  // of loading and warming up
   bool stats_changed_ = true;
   Clock::time_point stats_sent_at_;
   Clock::time_point expert_counts_at_;

@@ -115,6 +115,13 @@ TEST_P(RanksAgree, WithOneProcess) {
   int64_t tokens = 0;
   for (const Collected& answer : answers) tokens += static_cast<int64_t>(answer.tokens.size());
   EXPECT_EQ(stats.generation_tokens, tokens);
+  for (const RankStats& rank : stats.ranks) {
+    EXPECT_GT(rank.operations, 0);
+    EXPECT_GT(rank.payload_bytes, 0);
+    EXPECT_GT(rank.header_seconds, 0);
+    EXPECT_GT(rank.communication_seconds, 0);
+    EXPECT_LT(rank.communication_seconds, rank.step_seconds);
+  }
   ranks.end();
   for (int rank = 0; rank < dp; ++rank) EXPECT_TRUE(ranks.status(rank).ok());
 }

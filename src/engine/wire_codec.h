@@ -67,12 +67,14 @@ template <Is<RankStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.rank), visit(it.running), visit(it.waiting), visit(it.kv_usage), visit(it.tokens);
   visit(it.steps), visit(it.dummy_steps), visit(it.header_bytes), visit(it.payload_bytes);
+  visit(it.operations), visit(it.step_seconds), visit(it.communication_seconds);
+  visit(it.header_seconds);
 }
 template <Is<EngineStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.running), visit(it.waiting), visit(it.kv_usage), visit(it.prefix_queries);
   visit(it.prefix_hits), visit(it.preemptions), visit(it.prompt_tokens);
-  visit(it.generation_tokens), visit(it.steps), visit(it.major_faults);
+  visit(it.generation_tokens), visit(it.steps), visit(it.step_seconds), visit(it.major_faults);
   visit(it.iteration_tokens), visit(it.queue_time), visit(it.prefill_time);
   visit(it.decode_time), visit(it.expert_tokens), visit(it.ranks);
 }

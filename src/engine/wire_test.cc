@@ -143,11 +143,17 @@ TEST(Wire, InfoAndStatisticsSurviveTheWay) {
   Heartbeat heartbeat{.seconds_since_step = 1.5, .stats = empty_stats()};
   observe(heartbeat.stats.queue_time, 0.4);
   heartbeat.stats.expert_tokens = {{1, 2}, {3, 4}};
+  RankStats& rank = heartbeat.stats.ranks.emplace_back();
+  rank.operations = 7;
+  rank.communication_seconds = 0.5;
   const Heartbeat got = std::get<Heartbeat>(through(heartbeat));
   EXPECT_EQ(got.seconds_since_step, 1.5);
   EXPECT_EQ(got.stats.queue_time.counts, heartbeat.stats.queue_time.counts);
   EXPECT_EQ(got.stats.queue_time.bounds, heartbeat.stats.queue_time.bounds);
   EXPECT_EQ(got.stats.expert_tokens, heartbeat.stats.expert_tokens);
+  ASSERT_EQ(got.stats.ranks.size(), 1u);
+  EXPECT_EQ(got.stats.ranks[0].operations, 7);
+  EXPECT_EQ(got.stats.ranks[0].communication_seconds, 0.5);
 }
 
 TEST(Wire, FramesInAnyPortions) {

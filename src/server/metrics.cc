@@ -54,6 +54,19 @@ class EnginePage {
     out.sample_count = below;
     out.sample_sum = values.sum;
   }
+  // One counter for each rank.
+  void ranks(const char* name, const char* help, const std::vector<RankStats>& ranks,
+             double (*value)(const RankStats&)) {
+    MetricFamily family{name, help, MetricType::Counter, {}};
+    for (const RankStats& rank : ranks) {
+      ClientMetric metric;
+      metric.label = labels_;
+      metric.label.push_back({"rank", std::to_string(rank.rank)});
+      metric.counter.value = value(rank);
+      family.metric.push_back(std::move(metric));
+    }
+    families_.push_back(std::move(family));
+  }
   // One counter for each expert, summed over the layers: bounded labels.
   void experts(const std::vector<std::vector<int64_t>>& layers) {
     if (layers.empty()) return;
@@ -82,6 +95,25 @@ class EnginePage {
   std::vector<ClientMetric::Label> labels_;
   std::vector<MetricFamily> families_;
 };
+
+// How the ranks' time is spent: those of an engine of one are its own.
+void add_step_times(const EngineStats& engine, EnginePage& page) {
+  std::vector<RankStats> ranks = engine.ranks;
+  if (ranks.empty()) ranks.push_back({.steps = engine.steps, .step_seconds = engine.step_seconds});
+  page.ranks("rota:rank_steps_total", "Steps of a rank, with and without tokens of its own.", ranks,
+             [](const RankStats& it) { return static_cast<double>(it.steps + it.dummy_steps); });
+  page.ranks("rota:step_seconds_total", "Time in steps.", ranks,
+             [](const RankStats& it) { return it.step_seconds; });
+  page.ranks("rota:communication_seconds_total",
+             "Time of steps in which a rank sent, received or waited for others.", ranks,
+             [](const RankStats& it) { return it.communication_seconds; });
+  page.ranks("rota:communication_operations_total", "Meetings of ranks in steps.", ranks,
+             [](const RankStats& it) { return static_cast<double>(it.operations); });
+  page.ranks("rota:communication_bytes_total", "Sent to other ranks in steps.", ranks,
+             [](const RankStats& it) { return static_cast<double>(it.payload_bytes); });
+  page.ranks("rota:header_seconds_total", "Time between steps in which ranks told and waited.",
+             ranks, [](const RankStats& it) { return it.header_seconds; });
+}
 
 }  // namespace
 
@@ -165,6 +197,7 @@ std::string Metrics::page(const EngineStats& engine) const {
   page.counter("rota:replayed_requests_total",
                "Requests given again to an engine that was started again.",
                engine.replayed_requests);
+  add_step_times(engine, page);
   page.experts(engine.expert_tokens);
   const prometheus::TextSerializer serializer;
   return serializer.Serialize(registry_.Collect()) + serializer.Serialize(page.families());

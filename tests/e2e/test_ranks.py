@@ -1,6 +1,7 @@
 """Several ranks under `rota serve`: the answers of one process, and nothing left behind, whatever ends them."""
 import os
 import pathlib
+import re
 import signal
 import tempfile
 import time
@@ -99,6 +100,11 @@ class Ranks(unittest.TestCase):
             topology = server.topology()
             pids = server.rank_pids()
             log = "".join(server.log)
+            metrics = server.request("GET", "/metrics").body.decode()
+        for name in ("step_seconds", "communication_seconds", "communication_bytes", "header_seconds"):
+            values = re.findall(rf'^rota:{name}_total{{.*rank="(\d+)".*}} (\S+)$', metrics, re.MULTILINE)
+            self.assertEqual([int(rank) for rank, _ in values], list(range(ranks)), name)
+            self.assertTrue(all(float(value) > 0 for _, value in values), (name, values))
         self.assert_same(answers, exactly)
         self.assertEqual([it["rank"] for it in topology["ranks"]], list(range(ranks)))
         self.assertEqual(len(set(pids)), ranks)

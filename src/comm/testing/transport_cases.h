@@ -332,6 +332,32 @@ inline void traffic_is_exact(Communicator& ranks) {
   expect(bytes += 3 * (me == 0 ? n - 1 : 1), 5);
 }
 
+// Who comes early to a meeting is kept until the last one comes; one rank alone reads no clock.
+inline void waiting_is_timed(Communicator& ranks) {
+  ASSERT_TRUE(ranks.barrier().ok());
+  const double before = ranks.seconds();
+  if (ranks.rank() == 0) sleep_ms(60);
+  const int64_t came = clock_us();
+  ASSERT_TRUE(ranks.barrier().ok());
+  const double kept = ranks.seconds() - before;
+  const double whole = static_cast<double>(clock_us() - came + 2) * 1e-6;
+
+  std::vector<int64_t> all(static_cast<size_t>(ranks.ranks())), begin;
+  all[static_cast<size_t>(ranks.rank())] = came;
+  for (int64_t r = 0; r <= ranks.ranks(); ++r) begin.push_back(r * int64_t{sizeof(int64_t)});
+  const auto mine =
+      std::as_bytes(std::span(all))
+          .subspan(static_cast<size_t>(begin[static_cast<size_t>(ranks.rank())]), sizeof(int64_t));
+  ASSERT_TRUE(ranks.all_gather(mine, {std::as_writable_bytes(std::span(all)).data(), begin}).ok());
+  const double early = static_cast<double>(std::ranges::max(all) - came - 2) * 1e-6;
+  EXPECT_LE(kept, whole);
+  if (ranks.ranks() == 1) {
+    EXPECT_EQ(kept, 0);
+  } else {
+    EXPECT_GE(kept, early);
+  }
+}
+
 inline void expect_both_named(const Status& status, const std::vector<std::string>& parts) {
   ASSERT_EQ(status.code(), StatusCode::kInternal) << status.message();
   for (const std::string& part : parts) EXPECT_THAT(status.message(), ::testing::HasSubstr(part));
@@ -446,6 +472,7 @@ inline std::vector<TransportCase> transport_cases() {
       {"PartsAreCommunicators", transport::parts_are_communicators},
       {"TrafficIsExact", transport::traffic_is_exact},
       {"TrafficIsExactChecked", transport::traffic_is_exact, checked},
+      {"WaitingIsTimed", transport::waiting_is_timed},
       {"DisagreementNamesBoth", transport::disagreement_names_both},
       {"CheckedMismatchesNameBoth", transport::checked_mismatches_name_both, checked},
       {"RandomShapesAreChecked", transport::random_shapes_are_checked, checked},
