@@ -10,6 +10,7 @@
 #include "engine/plan_warnings.h"
 #include "engine/rank_plan.h"
 #include "engine/roofline.h"
+#include "moe/transfer_size.h"
 #include "rota/paint.h"
 
 namespace rota {
@@ -18,7 +19,8 @@ struct RooflinePlan {
   int64_t context = 0;       // tokens of the sequence
   int64_t batch = 0;         // sequences that decode at once
   int64_t prompt_chunk = 0;  // tokens of a prompt's step
-  TokenCost alone;           // of the fullest rank
+  RankWork work;             // of the fullest rank, and so are:
+  TokenCost alone;
   TokenCost batched;
   TokenCost prompt;
   MachineSpeed speed;  // of one rank; zeros: not known
@@ -32,6 +34,7 @@ struct ModelPlan {
   TensorCensus census;
   ParallelChoice parallel;
   std::vector<RankPlan> ranks;
+  TransferSize transfer;  // of a mixture layer, from rank 0
   std::vector<PlanWarning> warnings;
   int64_t weight_bytes = 0;    // all tensors
   bool weights_found = false;  // counted from headers; else from config.json

@@ -120,17 +120,28 @@ MachineSpeed speed_of(const PlanFlags& flags, const EngineOptions& options,
 void plan_roofline(const PlanFlags& flags, const EngineOptions& options, const RankInputs& inputs,
                    ModelPlan& plan) {
   RooflinePlan& out = plan.roofline;
-  const RankWork work = rank_work(inputs, fullest_rank(plan.ranks));
+  out.work = rank_work(inputs, fullest_rank(plan.ranks));
   out.context =
       flags.context > 0 ? flags.context : std::min(kUsualContext, plan.config.max_position);
   // Of a model with recurrent layers no more run at once than their states find room for.
   out.batch = plan.no_budget.ok() ? plan.budget.max_num_seqs : options.max_num_seqs;
   out.prompt_chunk = std::min(options.max_num_batched_tokens, out.context);
-  out.alone = decode_cost(work, {.tokens = 1, .tokens_of_sequence = out.context});
-  out.batched = decode_cost(work, {.tokens = out.batch, .tokens_of_sequence = out.context});
-  out.prompt = prompt_cost(work, {.tokens = out.prompt_chunk, .tokens_of_sequence = out.context});
+  out.alone = decode_cost(out.work, {.tokens = 1, .tokens_of_sequence = out.context});
+  out.batched = decode_cost(out.work, {.tokens = out.batch, .tokens_of_sequence = out.context});
+  out.prompt =
+      prompt_cost(out.work, {.tokens = out.prompt_chunk, .tokens_of_sequence = out.context});
   out.speed = speed_of(flags, options, plan.engine);
   out.measured = flags.measure;
+}
+
+Status plan_transfer(const EngineOptions& options, ModelPlan& plan) {
+  const MoeParallel parallel{.shape = plan.parallel.shape,
+                             .transport = plan.parallel.transport,
+                             .placement = plan.parallel.placement};
+  ROTA_ASSIGN_OR_RETURN(const MoePlan first, plan_moe(moe_config(plan.config), options.moe,
+                                                      plan.engine.moe.context, parallel));
+  plan.transfer = transfer_size(first);
+  return {};
 }
 
 Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options) {
@@ -154,6 +165,7 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
                           .parallel = plan.parallel};
   ROTA_ASSIGN_OR_RETURN(plan.ranks, plan_ranks(inputs));
   plan.warnings = plan_warnings(inputs, plan.ranks);
+  ROTA_RETURN_IF_ERROR(plan_transfer(options, plan));
   count_copies(plan);
   plan_cache(options, plan);
   plan_roofline(flags, options, inputs, plan);

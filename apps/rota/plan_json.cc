@@ -88,6 +88,34 @@ Json roofline_of(const ModelPlan& plan) {
   return out;
 }
 
+// What the costs above are made of: for who asks about other steps.
+Json work_of(const RankWork& work) {
+  Json dense = Json::array(), attention = Json::array();
+  for (const RankWork::Dense& part : work.dense) {
+    dense.push_back({{"name", part.name},
+                     {"step_bytes", part.step_bytes},
+                     {"token_bytes", part.token_bytes},
+                     {"token_flop", part.token_flop},
+                     {"last_only", part.last_only}});
+  }
+  for (const RankWork::Attention& group : work.attention) {
+    attention.push_back({{"window", group.window},
+                         {"token_bytes", group.token_bytes},
+                         {"token_flop", group.token_flop}});
+  }
+  return {{"dense", std::move(dense)},         {"attention", std::move(attention)},
+          {"experts_here", work.experts_here}, {"expert_bytes", work.expert_bytes},
+          {"expert_flop", work.expert_flop},   {"state_bytes", work.state_bytes},
+          {"state_flop", work.state_flop}};
+}
+
+Json transfer_of(const TransferSize& size) {
+  return {{"out_bytes", size.out.count},
+          {"home_bytes", size.home.count},
+          {"pass_bytes", size.pass.count},
+          {"group_bytes", size.group.count}};
+}
+
 Json parallel_of(const ModelPlan& plan) {
   const ParallelShape& shape = plan.parallel.shape;
   return {{"ranks", shape.ranks()},
@@ -140,6 +168,8 @@ Json plan_to_json(const ModelPlan& plan) {
             {"copied_bytes", plan.copied_bytes}}},
           {"workspace_bytes", plan.engine.workspace_bytes},
           {"kv", kv_of(plan)},
+          {"transfer", transfer_of(plan.transfer)},
+          {"work", work_of(plan.roofline.work)},
           {"roofline", roofline_of(plan)}};
 }
 

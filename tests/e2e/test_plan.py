@@ -97,6 +97,32 @@ class Ranks(unittest.TestCase):
         self.assertEqual((steps["dispatch"]["padded"], steps["dispatch"]["padded_by"], steps["dispatch"]["cut_by"]),
                          (3072, "low_latency", "gather"))
 
+    def test_what_travels(self):
+        self.assertEqual(set(plan(self.MODEL)["transfer"].values()), {0})
+        sizes = {kind: plan(self.MODEL, "-dp", 8, "-ep", "--all2all-backend", kind)["transfer"]
+                 for kind in ("allgather_reducescatter", "alltoallv", "low_latency")}
+        row, ids = 2 * 2880, 4 * 4  # BF16, and four experts' numbers
+        self.assertEqual(sizes["allgather_reducescatter"],
+                         {"out_bytes": row + ids, "home_bytes": 4 * 2880, "pass_bytes": 0, "group_bytes": 0})
+        self.assertEqual(sizes["alltoallv"]["pass_bytes"], 7 * 4)
+        self.assertEqual(sizes["low_latency"]["pass_bytes"], 112 * 4)
+        self.assertEqual([size["home_bytes"] for size in sizes.values()], [4 * 2880, 4 * 3072, 4 * 3072])
+        grouped = plan(self.MODEL, "-dp", 4, "-tp", 2, "-ep")["transfer"]
+        self.assertEqual(grouped["group_bytes"], 4 * 2880)
+
+    def test_the_parts_of_the_work_add_up_to_the_roofline(self):
+        found = plan(self.MODEL, "--context", 4096)
+        work, cost = found["work"], found["roofline"]["decode"]
+        active = found["top_k"] * found["moe_layers"]
+        seen = [min(group["window"] or 4096, 4096) for group in work["attention"]]
+        for unit in ("bytes", "flop"):
+            total = active * work[f"expert_{unit}"]
+            total += sum(group[f"token_{unit}"] * count for group, count in zip(work["attention"], seen))
+            total += sum(part[f"token_{unit}"] for part in work["dense"])
+            if unit == "bytes":
+                total += sum(part["step_bytes"] for part in work["dense"])
+            self.assertAlmostEqual(total / cost[unit], 1, places=6)
+
     def test_tensor_parallel_shards_are_whole_blocks(self):
         found = plan(self.MODEL, "-tp=4")
         shards = [(rank["intermediate"]["begin"], rank["intermediate"]["end"]) for rank in found["ranks"]]
