@@ -4,7 +4,9 @@
 #include <cstdlib>
 
 #include "checkpoint/expected_tensors.h"
+#include "engine/parallel_choice.h"
 #include "kernels/kernels.h"
+#include "model/tensor_parallel.h"
 #include "platform/memory.h"
 #include "platform/thread_team.h"
 
@@ -68,13 +70,16 @@ Compute compute_of(DtypeChoice choice, const ModelConfig& config) {
 Result<EnginePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                const CpuFeatures& cpu) {
   ROTA_RETURN_IF_ERROR(check_max_model_len(options, config));
+  const int tp = options.parallel.tensor_parallel_size;
+  ROTA_RETURN_IF_ERROR(check_tensor_parallel(config, tp));
   EnginePlan plan;
   ROTA_ASSIGN_OR_RETURN(plan.isa, isa_of(options, cpu));
   plan.compute = compute_of(options.dtype, config);
   const BackendContext context{.cpu = cpu, .isa = plan.isa, .compute = plan.compute};
   ROTA_ASSIGN_OR_RETURN(plan.moe, plan_moe(moe_config(config), options.moe, context));
   ROTA_RETURN_IF_ERROR(plan_copies(options, config, plan));
-  plan.kv = make_kv_spec(config, plan.compute, kernels_for(plan.isa, cpu));
+  plan.kv = make_kv_spec(config_of_rank(config, tensor_shard(config, tp, 0)), plan.compute,
+                         kernels_for(plan.isa, cpu));
   return plan;
 }
 
@@ -98,8 +103,11 @@ int64_t logits_bytes(const EngineOptions& options, const ModelConfig& config) {
 
 Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig& config, Isa isa) {
   ThreadTeam team({.threads = options.threads, .pin = false});
-  ROTA_ASSIGN_OR_RETURN(const int64_t workspace,
-                        plan_workspace(config, model_options(options, config, isa), team));
+  ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(options.parallel));
+  ModelOptions model = model_options(options, config, isa);
+  model.ranks.parallel = {
+      .shape = parallel.shape, .transport = parallel.transport, .placement = parallel.placement};
+  ROTA_ASSIGN_OR_RETURN(const int64_t workspace, plan_workspace(config, model, team));
   return workspace + logits_bytes(options, config);
 }
 

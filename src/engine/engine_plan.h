@@ -23,17 +23,19 @@ struct EnginePlan {
   Isa isa = Isa::kRef;
   Compute compute = Compute::kBf16;
   MoePlan moe;
-  KvSpec kv;
+  KvSpec kv;                    // of one rank
   int64_t copied_bytes = 0;     // padded copies of the experts, all layers
   int64_t mapped_instead = 0;   // bytes of the file that are not read because they were copied
   std::string copied_because;   // the flags, or the backend, that want them
   int64_t workspace_bytes = 0;  // of a step, with its logits; 0 until plan_step_memory() was asked
 };
 
+// kInvalidArgument names what these flags cannot be with this model, the tensor-parallel size too.
 Result<EnginePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                const CpuFeatures& cpu);
 
-// What a step takes beside weights and cache. Starts as many threads as the options say, for a moment.
+// What a step takes beside weights and cache, on the first of the ranks. Takes none of it; starts as many
+// threads as the options say, for a moment.
 Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig& config, Isa isa);
 
 // What load_engine() makes a model with.

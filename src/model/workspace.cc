@@ -4,6 +4,7 @@
 
 #include "model/tensor_parallel.h"
 #include "moe/plan.h"
+#include "platform/count_buffers.h"
 #include "platform/cpu.h"
 
 namespace rota {
@@ -112,9 +113,9 @@ Result<int64_t> plan_workspace(const ModelConfig& whole, const ModelOptions& opt
       const MoePlan plan,
       plan_moe(moe_config(config), options.moe,
                {.cpu = cpu, .isa = kernels.isa, .compute = options.compute}, ranks.parallel));
+  const BuffersWithoutMemory counting;
   ROTA_ASSIGN_OR_RETURN(const Execution exec,
                         make_execution(config, kernels, options.compute, team));
-  // Memory that nobody touches is none: it is taken to be counted.
   ROTA_ASSIGN_OR_RETURN(const Workspace workspace,
                         Workspace::allocate(config, options, prepared_rows(config, exec)));
   ROTA_ASSIGN_OR_RETURN(const int64_t moe,

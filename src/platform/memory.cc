@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "platform/clock.h"
+#include "platform/count_buffers.h"
 #include "platform/topology.h"
 
 namespace rota {
@@ -30,6 +31,9 @@ constexpr size_t kGuard = kCacheLine;
 constexpr bool kGuarded = false;
 constexpr size_t kGuard = 0;
 #endif
+
+// BuffersWithoutMemory that live on this thread.
+thread_local int counting = 0;
 
 // What lies in memory: [guard | size | rest of the line and guard].
 size_t allocated_bytes(size_t size) {
@@ -146,6 +150,11 @@ Result<Buffer> Buffer::allocate(size_t bytes, Fill fill) {
   if (bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / 2) {
     return error(StatusCode::kResourceExhausted, "cannot allocate {} bytes", bytes);
   }
+  if (counting > 0) {
+    Buffer counted;
+    counted.size_ = bytes;
+    return counted;
+  }
   const size_t total = allocated_bytes(bytes);
   std::byte* base = is_mapped(bytes)
                         ? map_pages(total)
@@ -166,6 +175,10 @@ Result<Buffer> Buffer::allocate(size_t bytes, Fill fill) {
   }
   return out;
 }
+
+BuffersWithoutMemory::BuffersWithoutMemory() { ++counting; }
+
+BuffersWithoutMemory::~BuffersWithoutMemory() { --counting; }
 
 Buffer::~Buffer() { release(data_, size_); }
 

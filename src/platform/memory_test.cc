@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "platform/count_buffers.h"
+
 namespace rota {
 namespace {
 
@@ -27,6 +29,19 @@ TEST_P(BufferSizes, IsAlignedZeroAndWritable) {
   EXPECT_TRUE(all_bytes_are(*buffer, 0));
   std::memset(buffer->data(), 7, buffer->size());
   EXPECT_TRUE(all_bytes_are(*buffer, 7));
+}
+
+TEST(Buffer, IsCountedWithoutMemory) {
+  constexpr size_t kMoreThanThereIs = size_t{1} << 60;
+  {
+    const BuffersWithoutMemory counting;
+    Result<Buffer> counted = Buffer::allocate(kMoreThanThereIs, Fill::kZero);
+    ASSERT_TRUE(counted.ok());
+    const Buffer moved = std::move(*counted);
+    EXPECT_EQ(moved.size(), kMoreThanThereIs);
+    EXPECT_EQ(moved.data(), nullptr);
+  }
+  EXPECT_FALSE(Buffer::allocate(kMoreThanThereIs, Fill::kZero).ok());
 }
 
 TEST(Buffer, MovesAndReleases) {

@@ -34,9 +34,9 @@ def alive(pid):
 class RanksServer(harness.Server):
     """A server whose run folders are in a folder of the test's own."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, model=None):
         self.runtime = tempfile.TemporaryDirectory()
-        super().__init__(MODEL_WITH_TEXT, *FLAGS, *flags, env={"XDG_RUNTIME_DIR": self.runtime.name})
+        super().__init__(model or MODEL_WITH_TEXT, *FLAGS, *flags, env={"XDG_RUNTIME_DIR": self.runtime.name})
 
     def stop(self):
         super().stop()
@@ -167,14 +167,23 @@ class Ranks(unittest.TestCase):
         self.assertEqual(shared_memory() - self.before, set())
 
     def test_what_the_ranks_refuse_is_told_once_and_ends(self):
-        server = RanksServer("-tp", 3)
+        with tempfile.TemporaryDirectory() as folder:
+            damaged = pathlib.Path(folder)
+            for source in MODEL_WITH_TEXT.iterdir():
+                if source.suffix != ".safetensors":
+                    os.symlink(source.resolve(), damaged / source.name)
+            (damaged / "model.safetensors").write_bytes(b"no weights")
+            self.refused_with("-tp", 2, model=damaged, message="model.safetensors")
+
+    def refused_with(self, *flags, model, message):
+        server = RanksServer(*flags, model=model)
         server.start()
         deadline = time.monotonic() + 60
         while not any("cannot be served" in line for line in server.log) and time.monotonic() < deadline:
             time.sleep(0.05)
         log = "".join(server.log)
         server.stop()
-        self.assertIn("sizes that work for this model: 1, 2, 4", log)
+        self.assertIn(message, log)
         self.assertEqual(log.count("ranks by"), 1)
         self.assertEqual(server.left, [])
 
