@@ -67,20 +67,22 @@ MUTATIONS = [
              "if (index == kNotHere) return std::nullopt;", "",
              "moe_test", SWEEP),
     Mutation("shared experts reduced with the routed sum", "src/moe/runner.cc",
-             "add_shared(layer, hidden, out, trace);",
-             "add_shared(layer, hidden, out, trace);"
-             " ROTA_RETURN_IF_ERROR(communicator_->reduce(Partial<float>(out)).status());",
+             "dense_.add(out, shared.rows());",
+             "dense_.add(out, shared.rows());"
+             " ROTA_RETURN_IF_ERROR(ranks_.tensor->reduce(Partial<float>(out)).status());",
              "moe_test", "Kinds/Sweep.TheRanksAddUpToTheUnpaddedLayer/relu2_fp8_shared"),
     Mutation("truncation after the shared experts are added", "src/moe/width_plan.cc",
              """  list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
   list.add_if("reduce", reduce);
   list.add_if("latent_out", latent_out);
   list.add_if("shared_in", shared_in);
+  list.add_if("shared_reduce", shared_reduce);
   list.add_if("shared_add", shared_add);
 """,
              """  list.add_if("reduce", reduce);
   list.add_if("latent_out", latent_out);
   list.add_if("shared_in", shared_in);
+  list.add_if("shared_reduce", shared_reduce);
   list.add_if("shared_add", shared_add);
   list.cut("cut", cut, experts_out.is_padded() || combine.is_padded());
 """,

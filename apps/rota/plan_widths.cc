@@ -17,7 +17,7 @@ constexpr int kArrowColumns = 4;  // " ─▶ " at least
 
 // What a stage does with the row, in two words.
 std::string_view what_happens(std::string_view stage) {
-  static constexpr std::array<std::array<std::string_view, 2>, 13> kWords = {{
+  static constexpr std::array<std::array<std::string_view, 2>, 14> kWords = {{
       {"router_in", "is routed"},
       {"latent_in", "narrows"},
       {"dispatch", "is sent"},
@@ -29,6 +29,7 @@ std::string_view what_happens(std::string_view stage) {
       {"reduce", "is reduced"},
       {"latent_out", "widens"},
       {"shared_in", "came whole"},
+      {"shared_reduce", "is reduced"},
       {"shared_add", "is added"},
       {"final", "goes on"},
   }};

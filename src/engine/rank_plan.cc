@@ -83,7 +83,11 @@ class RankPlanner {
 
   void plan_rest() {
     out_.embedding_bytes = census_[ModelPart::kEmbedding].bytes + of_tp(ModelPart::kLmHead);
-    out_.other_bytes = of_tp(ModelPart::kShared);
+    const int64_t shared = in_.config->shared_intermediate;
+    if (shared > 0) {
+      out_.other_bytes =
+          part_of_bytes(census_[ModelPart::kShared].bytes, out_.widths.shared_inside, shared);
+    }
     for (const ModelPart part : {ModelPart::kRouter, ModelPart::kLatent, ModelPart::kOther}) {
       out_.other_bytes += census_[part].bytes;
     }

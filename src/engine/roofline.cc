@@ -42,7 +42,9 @@ void add_dense(const RankInputs& in, const RankPlan& rank, RankWork& work) {
   work.dense.push_back(dense("recurrent", census[ModelPart::kRecurrent], tp_share));
   work.dense.push_back(dense("router", census[ModelPart::kRouter], 1));
   work.dense.push_back(dense("latent", census[ModelPart::kLatent], 1));
-  work.dense.push_back(dense("shared", census[ModelPart::kShared], tp_share));
+  const int64_t inside = in.config->shared_intermediate;
+  const double shared = inside > 0 ? share(rank.widths.shared_inside.size(), inside) : 0;
+  work.dense.push_back(dense("shared", census[ModelPart::kShared], shared));
   work.dense.push_back(dense("norms", census[ModelPart::kOther], 1));
   const ModelPart head =
       in.config->tie_word_embeddings ? ModelPart::kEmbedding : ModelPart::kLmHead;
@@ -74,7 +76,7 @@ void add_attention(const RankInputs& in, const RankPlan& rank, RankWork& work) {
          .token_flop =
              layers * kFlopPerHeadElement * as_double(rank.query_heads * in.config->head_dim)});
   }
-  const double state = as_double(rank.kv.state.slot_bytes().count) / in.parallel.shape.tp;
+  const double state = as_double(rank.kv.state.slot_bytes().count);
   work.state_bytes = 2 * state;
   work.state_flop = kFlopPerStateElement * state / sizeof(float);
 }

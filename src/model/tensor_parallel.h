@@ -1,5 +1,5 @@
-// How everything but the routed experts is cut over the ranks of a tensor-parallel group. Pure: it needs no
-// weight and no rank to run.
+// How everything but the experts, routed and shared (moe/width_plan.h), is cut over the ranks of a
+// tensor-parallel group. Pure: it needs no weight and no rank to run.
 //
 // Attention: query heads, with the KV heads that they ask; more ranks than KV heads: several ranks keep
 // the same one. Mamba2: whole groups of heads, so that a group's norm stays on one rank. lm_head: rows of

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "checkpoint/expert_modules.h"
 #include "quant/mxfp4.h"
@@ -34,6 +35,25 @@ std::string_view to_string(ExpertActivation activation) {
   return "unknown";
 }
 
+namespace {
+
+// Where the inside of shared experts may be cut: their format may differ from layer to layer.
+int64_t shared_block(const ModelConfig& config) {
+  int64_t block = 1;
+  for (int64_t layer = 0; layer < config.layers && config.shared_intermediate > 0; ++layer) {
+    const MoeTensorNames names = moe_tensor_names(config.architecture, layer);
+    const LinearFormat up = config.quant.format_of(names.shared_up);
+    const LinearFormat down = config.quant.format_of(names.shared_down);
+    const bool nvfp4 = down.code == LinearCode::kNvfp4;
+    for (const int64_t one : {up.block_out, down.block_in, nvfp4 ? kNvfp4BlockElements : 1}) {
+      block = std::lcm(block, std::max<int64_t>(1, one));
+    }
+  }
+  return block;
+}
+
+}  // namespace
+
 MoeConfig moe_config(const ModelConfig& config) {
   MoeConfig out;
   out.hidden = config.hidden;
@@ -46,6 +66,7 @@ MoeConfig moe_config(const ModelConfig& config) {
   out.router.groups_kept = config.expert_groups_kept;
   out.router_correction_bias = config.router_correction_bias;
   out.shared_intermediate = config.shared_intermediate;
+  out.shared_block = shared_block(config);
   out.latent = config.latent;
   out.router_bias = config.router_bias;
   out.expert_bias = config.expert_bias;

@@ -39,6 +39,7 @@ struct MoeConfig {
   int64_t intermediate = 0;         // of one expert
   int64_t latent = 0;               // experts work in this width; 0: in `hidden`
   int64_t shared_intermediate = 0;  // of the experts that serve every token; 0: there are none
+  int64_t shared_block = 1;         // elements of it that only come together, in any layer
   RouterConfig router;
   bool router_bias = false;
   bool router_correction_bias = false;  // kSigmoidBiasGroups: added to the scores that choose

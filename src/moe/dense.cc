@@ -1,8 +1,10 @@
 #include "moe/dense.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/linear.h"
+#include "kernels/weight_matrix.h"
 
 namespace rota {
 namespace {
@@ -17,9 +19,9 @@ int64_t bytes_of(const Matrix<float>& matrix) {
 
 // Of the widest input that the stages multiply, whatever the weights' format: for one compute type all
 // formats but float32 take inputs of one size.
-Bytes token_stride(const MoeConfig& config, const KernelTable& kernels, Compute compute) {
+Bytes token_stride(std::span<const int64_t> inputs, const KernelTable& kernels, Compute compute) {
   Bytes bytes;
-  for (const int64_t in : {config.hidden, config.shared_intermediate, config.latent}) {
+  for (const int64_t in : inputs) {
     if (in == 0) continue;
     WeightMatrix shape;
     shape.in = Extent(in);
@@ -40,10 +42,13 @@ Result<DenseMatrices> DenseMatrices::load(const DenseSource& source, FactorStore
                        {.module = module, .format = format, .out = out, .in = in}, factors);
   };
   DenseMatrices dense;
-  if (const int64_t inside = config.shared_intermediate; inside > 0) {
+  if (const ShardRange& here = source.shared_inside; here.size() > 0) {
+    const int64_t inside = config.shared_intermediate;
     Shared& shared = dense.shared.emplace();
     ROTA_ASSIGN_OR_RETURN(shared.up, load(names.shared_up, inside, config.hidden));
     ROTA_ASSIGN_OR_RETURN(shared.down, load(names.shared_down, config.hidden, inside));
+    shared.up = column_slice(shared.up, here.begin, here.size());
+    shared.down = input_slice(shared.down, here.begin, here.size());
   }
   if (config.latent > 0) {
     Latent& latent = dense.latent.emplace();
@@ -60,20 +65,22 @@ Bytes DenseMatrices::bytes() const {
   return bytes;
 }
 
-Result<DenseStages> DenseStages::make(const MoeConfig& config, const KernelTable& kernels,
-                                      Compute compute, ThreadTeam& team, int64_t max_tokens) {
+Result<DenseStages> DenseStages::make(const MoeConfig& config, const WidthPlan& plan,
+                                      const KernelTable& kernels, Compute compute, ThreadTeam& team,
+                                      int64_t max_tokens) {
   DenseStages stages;
   if (config.shared_intermediate == 0 && config.latent == 0) return stages;
   stages.hidden_ = Extent(config.hidden);
-  const int64_t widest = std::max({config.hidden, config.shared_intermediate, config.latent});
+  const std::array<int64_t, 3> inputs = {config.hidden, plan.shared_inside.size(), config.latent};
+  const int64_t widest = *std::max_element(inputs.begin(), inputs.end());
   ROTA_ASSIGN_OR_RETURN(stages.exec_, Execution::make(kernels, compute, team,
                                                       {.max_in = Extent(widest), .attention = {}}));
-  const Bytes prepared = token_stride(config, kernels, compute) * max_tokens;
+  const Bytes prepared = token_stride(inputs, kernels, compute) * max_tokens;
   ROTA_ASSIGN_OR_RETURN(stages.prepared_,
                         Buffer::allocate(static_cast<size_t>(prepared.count), Fill::kUnspecified));
   if (config.shared_intermediate > 0) {
     ROTA_ASSIGN_OR_RETURN(stages.shared_,
-                          rows_of(max_tokens, std::max(config.shared_intermediate, config.hidden)));
+                          rows_of(max_tokens, std::max(plan.shared_inside.size(), config.hidden)));
   }
   if (config.latent > 0) {
     ROTA_ASSIGN_OR_RETURN(stages.latent_, rows_of(max_tokens, config.latent));
@@ -88,10 +95,14 @@ void DenseStages::multiply(const WeightMatrix& weights, MatrixView<const float> 
   run_linear(*exec_, weights, exec_->prepare(x, weights.in, layout, prepared_.data()), out);
 }
 
-MatrixView<const float> DenseStages::shared(const DenseMatrices& weights,
-                                            MatrixView<const float> hidden, Communicator& ranks) {
-  const auto& [up, down] = *weights.shared;
+void DenseStages::run_shared(const DenseMatrices& weights, MatrixView<const float> hidden,
+                             Communicator& ranks) {
   const MatrixView<float> rows = shared_.rows_view(hidden.rows());
+  if (!weights.shared) {  // of nothing: a share of zeros
+    for (int64_t row = 0; row < rows.rows(); ++row) std::ranges::fill(rows.row(row), 0.0f);
+    return;
+  }
+  const auto& [up, down] = *weights.shared;
   const MatrixView<float> inside = rows.column_range(0, up.out);
   multiply(up, hidden, inside);
   exec_->for_rows(inside.rows(), [&](int64_t first, int64_t count) {
@@ -102,11 +113,10 @@ MatrixView<const float> DenseStages::shared(const DenseMatrices& weights,
   // Its input is prepared before its output takes the place.
   multiply(down, inside, rows.column_range(0, down.out));
   ranks.progress();
-  return shared_rows(hidden.rows());
 }
 
-MatrixView<const float> DenseStages::shared_rows(int64_t tokens) const {
-  return shared_.rows_view(tokens).column_range(0, hidden_);
+Partial<float> DenseStages::shared_share(int64_t tokens) const {
+  return Partial<float>(shared_.rows_view(tokens).column_range(0, hidden_));
 }
 
 MatrixView<const float> DenseStages::into_latent(const DenseMatrices& weights,

@@ -2,8 +2,12 @@
 // down(max(up x, 0)^2), which sees the full unmodified input (R7), and the projections into and out
 // of the latent width, in which the routed experts of some models work.
 //
+// A rank of a tensor-parallel group has a part of the shared expert's inside, rows of up and columns of
+// down: what comes out is its share of a sum over the group. The projections are on every rank.
+//
 //   MatrixView<const float> latent = dense.into_latent(layer.dense(), hidden);
-//   MatrixView<const float> shared = dense.shared(layer.dense(), hidden, communicator);
+//   dense.run_shared(layer.dense(), hidden, communicator);
+//   ROTA_ASSIGN_OR_RETURN(Reduced<float> shared, group.reduce(dense.shared_share(tokens)));
 // Rows are independent, bit for bit. Views are valid until the same function's next call.
 #pragma once
 
@@ -15,8 +19,10 @@
 #include "checkpoint/linear.h"
 #include "checkpoint/model_config.h"
 #include "comm/communicator.h"
+#include "comm/partial.h"
 #include "kernels/execution.h"
 #include "moe/config.h"
+#include "moe/width_plan.h"
 #include "tensor/matrix.h"
 
 namespace rota {
@@ -26,18 +32,19 @@ struct DenseSource {
   const MoeTensorNames* names = nullptr;
   const MoeConfig* config = nullptr;
   const QuantConfig* quant = nullptr;  // the format of each matrix; none: all are plain
+  ShardRange shared_inside = {};       // of the shared expert: what is this rank's
 };
 
 struct DenseMatrices {
   struct Shared {
-    WeightMatrix up;    // [S, H]
+    WeightMatrix up;    // [S, H], S: this rank's part
     WeightMatrix down;  // [H, S]
   };
   struct Latent {
     WeightMatrix in;   // [L, H]
     WeightMatrix out;  // [H, L]
   };
-  std::optional<Shared> shared;
+  std::optional<Shared> shared;  // none where the part is empty, too
   std::optional<Latent> latent;
 
   // factors: outlives the matrices.
@@ -49,14 +56,15 @@ class DenseStages {
  public:
   DenseStages() = default;
   // kernels, team: outlive it.
-  static Result<DenseStages> make(const MoeConfig& config, const KernelTable& kernels,
-                                  Compute compute, ThreadTeam& team, int64_t max_tokens);
+  static Result<DenseStages> make(const MoeConfig& config, const WidthPlan& plan,
+                                  const KernelTable& kernels, Compute compute, ThreadTeam& team,
+                                  int64_t max_tokens);
 
   // Between its matmuls it lets go on what `ranks` has on its way.
-  MatrixView<const float> shared(const DenseMatrices& weights, MatrixView<const float> hidden,
-                                 Communicator& ranks);
-  // The same again, of the last call.
-  MatrixView<const float> shared_rows(int64_t tokens) const;
+  void run_shared(const DenseMatrices& weights, MatrixView<const float> hidden,
+                  Communicator& ranks);
+  // What the last call made, to be reduced once. [tokens, H]
+  Partial<float> shared_share(int64_t tokens) const;
 
   MatrixView<const float> into_latent(const DenseMatrices& weights, MatrixView<const float> hidden);
   // Where the experts' sum goes before it leaves the latent width. [T, L]
@@ -73,10 +81,10 @@ class DenseStages {
   void multiply(const WeightMatrix& weights, MatrixView<const float> x, MatrixView<float> out);
 
   std::optional<Execution> exec_;
-  Buffer prepared_;           // a matmul's input
-  Extent hidden_{1};          // H
-  Matrix<float> shared_;      // [T, max(S, H)]: the shared expert's inside, then its output
-  Matrix<float> latent_;      // [T, L]
+  Buffer prepared_;       // a matmul's input
+  Extent hidden_{1};      // H
+  Matrix<float> shared_;  // [T, max(S, H)]: the shared expert's inside, then what it makes of it
+  Matrix<float> latent_;  // [T, L]
   Matrix<float> latent_sum_;  // [T, L]
 };
 

@@ -1,5 +1,5 @@
 // A mixture over ranks: layer kinds x ways over ranks x hidden alignments, ranks as threads with every
-// collective checked, each with tokens of its own, some with none. Where experts are whole the rows are
+// collective checked, each with tokens of its own, some with none. Where all experts are whole the rows are
 // those of one process without padding, bit for bit, in ref with float32, in the vector backends with
 // BF16, and with 8-bit inputs; where they are cut, within rounding. What travels is what transfer_size.h says.
 //
@@ -91,7 +91,8 @@ struct RankCase {
   Bytes max_workspace() const { return number % 3 == 0 ? Bytes{1} : kMoeWorkspace; }
   // Sums over ranks in another order than one process has.
   bool same_bits() const {
-    return way.shape.ranks() == 1 || (way.shape.expert_parallel && way.shape.dp > 1);
+    const bool shared_cut = kind_of().shared && way.shape.tp > 1;
+    return way.shape.ranks() == 1 || (way.shape.expert_parallel && way.shape.dp > 1 && !shared_cut);
   }
   // Else: a shard's 8-bit blocks are not those of the whole row; a latent sum is rounded to BF16 on
   // its way out, and another order may round it the other way.
@@ -218,9 +219,10 @@ void expect_traffic(const std::vector<RankOutput>& outputs, const Way& way) {
   for (size_t rank = 0; rank < outputs.size(); ++rank) {
     const RankOutput& out = outputs[rank];
     EXPECT_EQ(out.traffic.bytes, out.predicted.count) << "rank " << rank;
-    // Two epochs a pass and, in a group, its gathering: so nothing was exchanged.
+    // Two epochs a pass and, in a group, its gathering, and the group's sums: so nothing else was exchanged.
     if (way.transport == Transport::kLowLatency) {
-      EXPECT_EQ(out.traffic.operations, out.passes * (way.shape.tp > 1 ? 3 : 2));
+      EXPECT_EQ(out.traffic.operations,
+                out.passes * (way.shape.tp > 1 ? 3 : 2) + 2 * out.shared_sums);
     }
   }
 }

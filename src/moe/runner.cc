@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "platform/count_buffers.h"
 
 namespace rota {
 
@@ -37,6 +38,7 @@ Result<MoeRunner> MoeRunner::make(const MoePlan& plan, const KernelTable& kernel
   ROTA_CHECK(ranks.all->ranks() == plan.parallel.shape.ranks() &&
                  ranks.all->rank() == plan.parallel.shape.rank,
              "a plan of this rank among these");
+  ROTA_CHECK(ranks.tensor->ranks() == plan.parallel.shape.tp, "and of its tensor-parallel group");
   MoeRunner runner(plan, kernels, team, ranks);
   runner.choose_tokens(max_tokens, max_workspace);
   ROTA_RETURN_IF_ERROR(runner.agree_on_tokens());
@@ -50,7 +52,7 @@ Result<int64_t> MoeRunner::count_workspace(const MoePlan& plan, const KernelTabl
                                            Bytes max_workspace) {
   MoeRunner runner(plan, kernels, team, {});
   runner.choose_tokens(max_tokens, max_workspace);
-  // Memory that nobody touches is none: it is taken to be counted.
+  const BuffersWithoutMemory counting;
   ROTA_RETURN_IF_ERROR(runner.allocate_stages(max_tokens));
   return runner.workspace_bytes();
 }
@@ -95,7 +97,6 @@ Status MoeRunner::allocate_experts() {
                         Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));
   ROTA_ASSIGN_OR_RETURN(prepare_finalize_, make_prepare_finalize(travel_));
   if (shares_tokens()) {
-    ROTA_CHECK(ranks_.tensor->ranks() == passes_->parts(), "a communicator of the group");
     ROTA_ASSIGN_OR_RETURN(tensor_rows_, TensorRows::make(*ranks_.tensor, tokens_ * passes_->parts(),
                                                          plan_->widths.cut));
   }
@@ -105,8 +106,8 @@ Status MoeRunner::allocate_experts() {
 Status MoeRunner::allocate_stages(int64_t max_tokens) {
   const KernelTable& kernels = *sizing_.kernels;
   ROTA_ASSIGN_OR_RETURN(gate_, Gate::make(plan_->config, kernels, *team_, max_tokens));
-  ROTA_ASSIGN_OR_RETURN(dense_, DenseStages::make(plan_->config, kernels, plan_->context.compute,
-                                                  *team_, max_tokens));
+  ROTA_ASSIGN_OR_RETURN(dense_, DenseStages::make(plan_->config, plan_->widths, kernels,
+                                                  plan_->context.compute, *team_, max_tokens));
   return {};
 }
 
@@ -134,7 +135,7 @@ Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, Mat
   if (trace != nullptr) trace->routed(topk);
   const Call call{.layer = &layer, .hidden = hidden, .topk = topk};
   ROTA_RETURN_IF_ERROR(run_routed(call, out));
-  add_shared(call, out, trace);
+  ROTA_RETURN_IF_ERROR(add_shared(call, out, trace));
   const std::span<int64_t> served = layer.served();
   for (int64_t slot = 0; slot < topk.tokens * topk.k; ++slot) {
     ++served[static_cast<size_t>(topk.ids[slot])];
@@ -152,14 +153,17 @@ Status MoeRunner::run_routed(const Call& call, MatrixView<float> out) {
 }
 
 void MoeRunner::run_shared(const Call& call) {
-  if (plan_->widths.shared_add) dense_.shared(call.layer->dense(), call.hidden, *ranks_.all);
+  if (plan_->widths.shared_add) dense_.run_shared(call.layer->dense(), call.hidden, *ranks_.all);
 }
 
-void MoeRunner::add_shared(const Call& call, MatrixView<float> out, MoeTrace* trace) {
-  if (!plan_->widths.shared_add) return;
-  const MatrixView<const float> shared = dense_.shared_rows(call.hidden.rows());
-  if (trace != nullptr) trace->parts(out, shared);
-  dense_.add(out, shared);
+// Reduced apart from the routed sum, which is owed over other ranks, or in another width.
+Status MoeRunner::add_shared(const Call& call, MatrixView<float> out, MoeTrace* trace) {
+  if (!plan_->widths.shared_add || call.hidden.rows() == 0) return {};
+  ROTA_ASSIGN_OR_RETURN(const Reduced<float> shared,
+                        ranks_.tensor->reduce(dense_.shared_share(call.hidden.rows())));
+  if (trace != nullptr) trace->parts(out, shared.rows());
+  dense_.add(out, shared.rows());
+  return {};
 }
 
 Status MoeRunner::run_experts(const Call& call, MatrixView<const float> in, MatrixView<float> sum) {

@@ -54,7 +54,7 @@ class MoeTrace {
 };
 
 // Who shares the model: all ranks, in the order of the plan's numbers; and of those this one's
-// tensor-parallel group, looked at only where TP and DP are both more than 1.
+// tensor-parallel group.
 struct MoeRanks {
   MoeRanks(Communicator& all_ranks = loopback(), Communicator& tensor_group = loopback())
       : all(&all_ranks), tensor(&tensor_group) {}
@@ -106,7 +106,7 @@ class MoeRunner {
 
   // Parts of run(), in order. The routed experts' sum, before the shared expert.
   Status run_routed(const Call& call, MatrixView<float> out);
-  void add_shared(const Call& call, MatrixView<float> out, MoeTrace* trace);
+  Status add_shared(const Call& call, MatrixView<float> out, MoeTrace* trace);
   // Dispatch, experts, combine and reduction, in as many passes as the ranks need.
   Status run_experts(const Call& call, MatrixView<const float> in, MatrixView<float> sum);
   void run_shared(const Call& call);

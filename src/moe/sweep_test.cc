@@ -200,6 +200,8 @@ class Subject {
                                .hidden_alignment = c.hidden_alignment,
                                .intermediate_alignment = c.intermediate_alignment});
     ROTA_CHECK(widths.ok(), widths.status().message());
+    // Shared experts are cut over all ranks, which add them up.
+    widths->shared_inside = plan->widths.shared_inside;
     plan->widths = *widths;
     plan->map =
         *ExpertMap::make(SyntheticLayer::kExperts, c.parallel.ep, owner, c.parallel.placement);
@@ -223,7 +225,7 @@ class Subject {
         {.config = &plan.config, .plan = &plan.widths, .map = plan.map, .compute = compute()});
     ROTA_CHECK(layer.ok(), layer.status().message());
     ThreadTeam team({.threads = 1, .pin = false});
-    auto runner = MoeRunner::make(plan, kernels(), team, kTokens, kMoeWorkspace, ranks);
+    auto runner = MoeRunner::make(plan, kernels(), team, kTokens, kMoeWorkspace, {ranks, ranks});
     ROTA_CHECK(runner.ok(), runner.status().message());
     TailedRows out(plan.config.hidden);
     const Status status = runner->run(*layer, input_.view(), out.view());

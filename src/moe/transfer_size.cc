@@ -9,9 +9,8 @@ namespace {
 
 constexpr int64_t kNumber = sizeof(int32_t);
 
-// What a sum of all ranks costs one of them: the others' pieces to them, its own to all.
-int64_t reduced(int64_t elements, const ParallelShape& shape) {
-  const int64_t ranks = shape.ranks(), rank = shape.rank;
+// What a sum over ranks costs one of them: the others' pieces to them, its own to all.
+int64_t reduced(int64_t elements, int64_t ranks, int64_t rank) {
   const int64_t mine = elements / ranks + (rank < elements % ranks ? 1 : 0);
   return (elements - mine + mine * (ranks - 1)) * static_cast<int64_t>(sizeof(float));
 }
@@ -106,7 +105,8 @@ Bytes sent_in_pass(const MoePlan& plan, std::span<const TopK> ids_of_rank) {
   const Bytes fixed = size.pass + size.group * (count.my_tokens() * (parallel.shape.tp - 1));
   switch (parallel.transport) {
     case Transport::kNoDpEp:
-      return {reduced(count.my_tokens() * plan.widths.cut.logical(), parallel.shape)};
+      return {reduced(count.my_tokens() * plan.widths.cut.logical(), parallel.shape.ranks(),
+                      parallel.shape.rank)};
     case Transport::kAllgatherReducescatter:
       return fixed + size.out * (count.my_tokens() * count.others()) +
              size.home * (parallel.experts_whole() ? count.slots_home() : count.other_tokens());
@@ -116,6 +116,12 @@ Bytes sent_in_pass(const MoePlan& plan, std::span<const TopK> ids_of_rank) {
       break;
   }
   return fixed + size.out * count.slots_out() + size.home * count.slots_home();
+}
+
+Bytes sent_for_shared(const MoePlan& plan, int64_t tokens) {
+  const ParallelShape& shape = plan.parallel.shape;
+  if (!plan.widths.shared_reduce) return {};
+  return {reduced(tokens * plan.widths.shared_reduce->logical(), shape.tp, shape.rank % shape.tp)};
 }
 
 }  // namespace rota

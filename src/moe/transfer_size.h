@@ -19,13 +19,17 @@ struct TransferSize {
   // Back: a slot's row, to its token's home. Where experts are cut: a token's share, from each rank.
   Bytes home;
   Bytes pass;  // whatever is sent: counts
-  Bytes
-      group;  // where tensor-parallel ranks share the tokens: a token's sum, to each of the others
+  // Where tensor-parallel ranks share the tokens: a token's sum, to each of the others.
+  Bytes group;
 };
 TransferSize transfer_size(const MoePlan& plan);
 
 // What plan's rank sends to others in a pass. ids_of_rank [ranks]: of the tokens that each rank sends;
 // weights are not looked at.
 Bytes sent_in_pass(const MoePlan& plan, std::span<const TopK> ids_of_rank);
+
+// And for the sum of shared experts over its tensor-parallel group, once for all passes of a step of so
+// many tokens.
+Bytes sent_for_shared(const MoePlan& plan, int64_t tokens);
 
 }  // namespace rota

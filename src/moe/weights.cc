@@ -321,11 +321,13 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
       source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
   layer.checks_->own.resize(locals);
   ROTA_ASSIGN_OR_RETURN(layer.router_, RouterWeights::load(checkpoint, names, config));
-  ROTA_ASSIGN_OR_RETURN(
-      layer.dense_,
-      DenseMatrices::load(
-          {.checkpoint = &checkpoint, .names = &names, .config = &config, .quant = source.quant},
-          layer.factors_));
+  ROTA_ASSIGN_OR_RETURN(layer.dense_,
+                        DenseMatrices::load({.checkpoint = &checkpoint,
+                                             .names = &names,
+                                             .config = &config,
+                                             .quant = source.quant,
+                                             .shared_inside = source.plan->shared_inside},
+                                            layer.factors_));
   for (const Role role : kRoles) {
     ROTA_RETURN_IF_ERROR(layer.add_role(
         checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));

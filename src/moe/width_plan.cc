@@ -203,6 +203,9 @@ Result<WidthPlan> plan_widths(const PlanInputs& inputs) {
   if (moe.latent > 0) plan.latent_out = Extent(moe.hidden);
   if (moe.shared_intermediate > 0) {
     plan.shared_in = Extent(moe.hidden);
+    plan.shared_inside = shard_range(moe.shared_intermediate, moe.shared_block, inputs.parallel.tp,
+                                     inputs.parallel.rank % inputs.parallel.tp);
+    if (inputs.parallel.tp > 1) plan.shared_reduce = Extent(moe.hidden);
     plan.shared_add = Extent(moe.hidden);
   }
   plan.final = Extent(moe.hidden);
@@ -231,6 +234,7 @@ std::vector<WidthStep> WidthPlan::steps() const {
   list.add_if("reduce", reduce);
   list.add_if("latent_out", latent_out);
   list.add_if("shared_in", shared_in);
+  list.add_if("shared_reduce", shared_reduce);
   list.add_if("shared_add", shared_add);
   list.add("final", final);
   return std::move(list.steps);

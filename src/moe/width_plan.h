@@ -46,6 +46,17 @@ struct PlanInputs {
   int64_t intermediate_alignment = 0;  // likewise
 };
 
+// [begin, end) of something that is cut over ranks.
+struct ShardRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// Part `index` of `size` elements cut in whole blocks over `parts`. The last parts may be short or
+// empty. Offsets come from logical sizes alone (R5).
+ShardRange shard_range(int64_t size, int64_t block, int parts, int index);
+
 enum class WidthAction { kPass, kPad, kCut };
 std::string_view to_string(WidthAction action);
 
@@ -72,7 +83,11 @@ struct WidthPlan {
   std::optional<Extent> reduce;        // the routed sum, where it is owed over ranks
   std::optional<Extent> latent_out;    // output of the projection out of the latent width
   std::optional<Extent> shared_in;     // input of the shared experts
-  std::optional<Extent> shared_add;    // where their output is added
+  // This rank's part of their inside, cut over the tensor-parallel group in whole quantisation blocks; may
+  // be empty.
+  ShardRange shared_inside;
+  std::optional<Extent> shared_reduce;  // their sum, where it is owed over the group
+  std::optional<Extent> shared_add;     // where their output is added
   Extent final{1};
 
   // Who asks for a padded width, and in what words.
@@ -94,14 +109,5 @@ std::string_view describe_cut(std::string_view cut_by);
 
 // Pure. Fails where a transport cannot carry the width, or does not fit the parallel shape.
 Result<WidthPlan> plan_widths(const PlanInputs& inputs);
-
-// Part `index` of `size` elements cut in whole blocks over `parts`: [begin, end). The last parts
-// may be short or empty. Offsets come from logical sizes alone (R5).
-struct ShardRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
-ShardRange shard_range(int64_t size, int64_t block, int parts, int index);
 
 }  // namespace rota

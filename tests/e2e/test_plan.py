@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import tempfile
 import unittest
 
@@ -146,6 +147,31 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(message, done.stderr)
 
+    def test_a_tensor_parallel_size_that_heads_cannot_be_cut_by_is_refused_with_those_that_can(self):
+        for command in ("plan", "serve"):
+            done = harness.rota(command, self.MODEL, "-tp", 3, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("tensor parallel size 3: 64 attention heads over 8 KV heads cannot be cut into 3 equal parts; "
+                          "sizes that work for this model: 1, 2, 4, 8, 16, 32, 64", done.stderr)
+
+    def test_shared_experts_states_and_workspace_are_cut_too(self):
+        model = DATA / "nemotron-3-nano-30b-a3b-nvfp4"
+        whole, cut = plan(model), plan(model, "-tp", 2)
+        self.assertEqual(2 * cut["kv"]["state_bytes"], whole["kv"]["state_bytes"])
+        self.assertLess(cut["workspace_bytes"], whole["workspace_bytes"])
+        self.assertEqual(2 * cut["roofline"]["decode"]["parts"]["state"]["bytes"],
+                         whole["roofline"]["decode"]["parts"]["state"]["bytes"])
+        shared = [step["name"] for step in cut["widths"] if step["name"].startswith("shared")]
+        self.assertEqual(shared, ["shared_in", "shared_reduce", "shared_add"])
+
+    def test_the_workspace_is_counted_without_being_taken(self):
+        flags = (self.MODEL, "--max-num-batched-tokens", 1 << 16, "--threads", 1)
+        limited = f"ulimit -v {3 << 20}; exec \"$@\""
+        done = subprocess.run(["bash", "-c", limited, "rota", harness.ROTA, "plan", *map(str, flags), "--json"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["workspace_bytes"], 4 << 30)
+
     def test_with_one_rank_the_flags_of_the_public_report_start_a_server(self):
         # A server that died in its start-up profiling elsewhere, there with eight ranks.
         flags = ("--tensor-parallel-size", 1, "--data-parallel-size", 1, "--enable-expert-parallel",
@@ -162,7 +188,7 @@ class Drawing(unittest.TestCase):
 
     def test_fits_a_terminal_and_is_plain_where_it_is_none(self):
         for model in ("gpt-oss-120b", "mixtral-8x7b", "qwen3-30b-a3b"):
-            for flags in ((), self.FLAGS, ("-tp", 3, "-dp", 2), ("--bandwidth", 40, "--peak", 1000)):
+            for flags in ((), self.FLAGS, ("-tp", 2, "-dp", 3), ("--bandwidth", 40, "--peak", 1000)):
                 text = drawing(DATA / model, *flags)
                 self.assertNotIn("\x1b", text)
                 for line in text.splitlines():

@@ -36,6 +36,7 @@ struct RankOutput {
   CommTraffic traffic = {};  // of all steps, the group's too
   Bytes predicted = {};      // payload of all steps
   int64_t passes = 0;
+  int64_t shared_sums = 0;  // of shared experts over the tensor-parallel group
 };
 
 // Rows of a step, of each data-parallel rank: [dp][T * H].
@@ -110,7 +111,7 @@ class RankLayers {
       }
       bytes = bytes + sent_in_pass(plan, sent);
     }
-    return bytes;
+    return bytes + sent_for_shared(plan, step.tokens_of_mine());
   }
 
   const SyntheticLayer& layer_;
@@ -202,6 +203,7 @@ inline void RankLayers::run_rank(Rank& rank, const std::vector<StepRows>& steps,
     out.ids.insert(out.ids.end(), ids.last.begin(), ids.last.end());
     passes.begin_step(tokens);
     out.passes += passes.count();
+    out.shared_sums += rank.plan().widths.shared_reduce && !rows.empty() ? 1 : 0;
     out.predicted =
         out.predicted + predict(rank.plan(), passes, all_ids(rank.all(), tokens, ids.last));
   }
