@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -31,12 +32,25 @@ struct CheckpointOptions {
 // Called by the loading thread itself, a few times a second and once at the end.
 using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
+// Bytes [begin, end) of a tensor.
+struct TensorPart {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// What this process reads of a tensor of so many bytes, ascending, where others read another part of it;
+// nothing: all processes read all of it.
+using OwnParts =
+    std::function<std::optional<std::vector<TensorPart>>(const TensorSpec& tensor, int64_t bytes)>;
+
 struct LoadOptions {
   LoadProgress progress = {};
   int threads = 4;
-  // Processes of one host share its page cache: warm() reads part `part` of `parts`.
+  // Processes of one host share its page cache: of what all of them read, warm() reads part `part` of
+  // `parts`.
   int part = 0;
   int parts = 1;
+  OwnParts own = {};  // warm(), dummy(): leave the parts of others alone; empty: there are none
   bool prefer_copy = false;   // lock_in_memory(): a private copy even where mlock is allowed
   std::stop_token stop = {};  // ends early with kCancelled
 };
@@ -55,7 +69,8 @@ class Checkpoint {
                                  const CheckpointOptions& options = {});
 
   // Random weights of the given shapes, finite and of sane size, a function of (seed, name,
-  // element) alone. kResourceExhausted if they do not fit into memory.
+  // element) alone. What options.own leaves to others is not filled and takes no memory.
+  // kResourceExhausted if those of options.parts processes do not fit into memory.
   static Result<Checkpoint> dummy(std::span<const TensorSpec> specs, uint64_t seed = 0,
                                   const LoadOptions& options = {});
 

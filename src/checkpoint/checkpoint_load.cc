@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_state.h"
@@ -34,15 +36,56 @@ Status read_piece(const std::string& path, std::span<std::byte> out, int64_t at)
   return status;
 }
 
+// Ranges of files, ascending; neighbours become one.
+class FileRanges {
+ public:
+  void add(size_t file, int64_t begin, int64_t end) {
+    if (!ranges_.empty() && ranges_.back().item == file &&
+        ranges_.back().offset + ranges_.back().length == begin) {
+      ranges_.back().length += end - begin;
+    } else {
+      ranges_.push_back({file, begin, end - begin});
+    }
+  }
+  std::vector<LoadPiece> pieces() const { return cut_into_pieces(ranges_, kReadPieceBytes); }
+
+ private:
+  std::vector<LoadPiece> ranges_;
+};
+
+std::vector<LoadPiece> share_of(std::span<const LoadPiece> all, const LoadOptions& options) {
+  const auto count = static_cast<int64_t>(all.size());
+  const auto first = all.begin() + count * options.part / options.parts;
+  return {first, all.begin() + count * (options.part + 1) / options.parts};
+}
+
 }  // namespace
+
+std::vector<LoadPiece> Checkpoint::State::pieces_to_read(const LoadOptions& options) const {
+  if (!options.own) return share_of(cut_into_pieces(file_sizes, kReadPieceBytes), options);
+  std::vector<const TensorInfo*> in_order;
+  for (const TensorInfo& tensor : tensors) in_order.push_back(&tensor);
+  std::sort(in_order.begin(), in_order.end(), [&](const TensorInfo* a, const TensorInfo* b) {
+    return std::pair(file_of(*a), a->file_offset) < std::pair(file_of(*b), b->file_offset);
+  });
+  FileRanges common, own;
+  for (const TensorInfo* tensor : in_order) {
+    const int64_t begin = tensor->file_offset;
+    const auto parts = options.own({tensor->name, tensor->dtype, tensor->shape}, tensor->byte_size);
+    if (!parts) common.add(file_of(*tensor), begin, begin + tensor->byte_size);
+    for (const TensorPart& part : parts.value_or(std::vector<TensorPart>{})) {
+      own.add(file_of(*tensor), begin + part.begin, begin + part.end);
+    }
+  }
+  std::vector<LoadPiece> pieces = share_of(common.pieces(), options);
+  const std::vector<LoadPiece> mine = own.pieces();
+  pieces.insert(pieces.end(), mine.begin(), mine.end());
+  return pieces;
+}
 
 Status Checkpoint::warm(const LoadOptions& options) const {
   if (state_->mapped.empty()) return {};  // nothing to read, or in memory already
-  const auto all = cut_into_pieces(state_->file_sizes, kReadPieceBytes);
-  const auto count = static_cast<int64_t>(all.size());
-  const auto pieces = std::span(all)
-                          .first(static_cast<size_t>(count * (options.part + 1) / options.parts))
-                          .subspan(static_cast<size_t>(count * options.part / options.parts));
+  const std::vector<LoadPiece> pieces = state_->pieces_to_read(options);
   return run_pieces(pieces, options, [&](const LoadPiece& piece) {
     return state_->mapped[piece.item].read_ahead(static_cast<size_t>(piece.offset),
                                                  static_cast<size_t>(piece.length));

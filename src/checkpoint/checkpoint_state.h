@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/load_team.h"
 #include "platform/mapped_file.h"
 #include "platform/memory.h"
 
@@ -30,6 +31,8 @@ struct Checkpoint::State {
   Status not_found(std::string_view name, std::string_view expected) const;
   // Sets the bytes of every tensor, given those of each file.
   Status point_into(const std::function<std::span<const std::byte>(size_t)>& file_bytes);
+  // What warm() reads.
+  std::vector<LoadPiece> pieces_to_read(const LoadOptions& options) const;
   Status lock_mapped();
   Status copy_files(const LoadOptions& options);
 };

@@ -304,6 +304,31 @@ TEST(DummyWeights, AreAFunctionOfSeedAndNameAlone) {
   }
 }
 
+// Experts 1 and 2 of 4 are this process's; the rest of what is stacked stays as it is allocated.
+TEST(DummyWeights, PartsOfOthersAreNotFilled) {
+  const auto specs = dummy_specs();
+  const OwnParts own = [](const TensorSpec& tensor,
+                          int64_t bytes) -> std::optional<std::vector<TensorPart>> {
+    if (tensor.name.find(".experts.") == std::string::npos) return std::nullopt;
+    return std::vector<TensorPart>{{bytes / 4, bytes / 4 * 3}};
+  };
+  const auto whole = Checkpoint::dummy(specs, 7);
+  const auto part = Checkpoint::dummy(specs, 7, {.own = own});
+  ASSERT_TRUE(whole.ok() && part.ok());
+  EXPECT_EQ(part->manifest_hash(), whole->manifest_hash());
+  for (const TensorSpec& spec : specs) {
+    const auto expected = whole->find(spec.name)->bytes, found = part->find(spec.name)->bytes;
+    const bool stacked = own(spec, std::ssize(expected)).has_value();
+    const size_t quarter = stacked ? expected.size() / 4 : 0;
+    EXPECT_TRUE(std::ranges::equal(expected.subspan(quarter, expected.size() - 2 * quarter),
+                                   found.subspan(quarter, found.size() - 2 * quarter)))
+        << spec.name;
+    if (!stacked) continue;
+    EXPECT_FALSE(std::ranges::equal(expected.first(quarter), found.first(quarter))) << spec.name;
+    EXPECT_FALSE(std::ranges::equal(expected.last(quarter), found.last(quarter))) << spec.name;
+  }
+}
+
 TEST(DummyWeights, PiecesMakeTheWhole) {
   const TensorSpec spec{"w", DType::kBf16, {1000}};
   const DummyFill fill(spec, 3);

@@ -112,6 +112,35 @@ void fill_normal(uint64_t key, int64_t offset, std::span<std::byte> out, float m
                 [&](uint64_t lane) { return table[lane >> (16 - kQuantileBits)]; });
 }
 
+// What is to be filled: all of a tensor, or this process's parts, in whole lines.
+std::vector<LoadPiece> ranges_to_fill(std::span<const TensorSpec> specs,
+                                      std::span<const int64_t> sizes, const OwnParts& own) {
+  std::vector<LoadPiece> ranges;
+  for (size_t item = 0; item < specs.size(); ++item) {
+    const auto parts = own ? own(specs[item], sizes[item]) : std::nullopt;
+    if (!parts) ranges.push_back({item, 0, sizes[item]});
+    for (const TensorPart& part : parts.value_or(std::vector<TensorPart>{})) {
+      const int64_t begin = part.begin / kTensorAlignment * kTensorAlignment;
+      ranges.push_back({item, begin, part.end - begin});
+    }
+  }
+  return ranges;
+}
+
+// Of `processes` of this host, each with as much to fill.
+Status check_memory(std::span<const LoadPiece> ranges, int processes) {
+  int64_t needed = 0;
+  for (const LoadPiece& range : ranges) needed += range.length;
+  needed *= processes;
+  const int64_t available = memory_info().available_bytes;
+  if (needed <= available) return {};
+  return error(StatusCode::kResourceExhausted,
+               "dummy weights need {} bytes of memory, {} are available; --hf-overrides makes the "
+               "model smaller, with fewer layers for example (num_hidden_layers; gpt_oss: "
+               "layer_types too; nemotron_h: hybrid_override_pattern too)",
+               needed, available);
+}
+
 }  // namespace
 
 DummyFill::Kind DummyFill::kind_of(const TensorSpec& spec) {
@@ -213,20 +242,14 @@ Result<Checkpoint> Checkpoint::dummy(std::span<const TensorSpec> specs, uint64_t
     sizes.push_back(*bytes);
     total = *end;
   }
-  if (const int64_t available = memory_info().available_bytes; total > available) {
-    return error(
-        StatusCode::kResourceExhausted,
-        "dummy weights need {} bytes of memory, {} are available; --hf-overrides makes the "
-        "model smaller, with fewer layers for example (num_hidden_layers; gpt_oss: "
-        "layer_types too; nemotron_h: hybrid_override_pattern too)",
-        total, available);
-  }
+  const std::vector<LoadPiece> ranges = ranges_to_fill(specs, sizes, options.own);
+  ROTA_RETURN_IF_ERROR(check_memory(ranges, options.parts));
   ROTA_ASSIGN_OR_RETURN(
       Buffer memory,
       Buffer::allocate(static_cast<size_t>(total) + MappedFile::kReadableTail, Fill::kUnspecified));
   std::vector<DummyFill> fills;
   for (const TensorSpec& spec : specs) fills.emplace_back(spec, seed);
-  const auto pieces = cut_into_pieces(sizes, kFillPieceBytes);
+  const auto pieces = cut_into_pieces(ranges, kFillPieceBytes);
   ROTA_RETURN_IF_ERROR(run_pieces(pieces, options, [&](const LoadPiece& piece) {
     fills[piece.item].write(piece.offset, {memory.data() + places[piece.item] + piece.offset,
                                            static_cast<size_t>(piece.length)});

@@ -84,10 +84,16 @@ class PieceRun {
 }  // namespace
 
 std::vector<LoadPiece> cut_into_pieces(std::span<const int64_t> sizes, int64_t piece_bytes) {
+  std::vector<LoadPiece> whole;
+  for (size_t item = 0; item < sizes.size(); ++item) whole.push_back({item, 0, sizes[item]});
+  return cut_into_pieces(whole, piece_bytes);
+}
+
+std::vector<LoadPiece> cut_into_pieces(std::span<const LoadPiece> ranges, int64_t piece_bytes) {
   std::vector<LoadPiece> pieces;
-  for (size_t item = 0; item < sizes.size(); ++item) {
-    for (int64_t at = 0; at < sizes[item]; at += piece_bytes) {
-      pieces.push_back({item, at, std::min(piece_bytes, sizes[item] - at)});
+  for (const LoadPiece& range : ranges) {
+    for (int64_t at = 0; at < range.length; at += piece_bytes) {
+      pieces.push_back({range.item, range.offset + at, std::min(piece_bytes, range.length - at)});
     }
   }
   return pieces;

@@ -23,6 +23,7 @@ struct LoadPiece {
 };
 
 std::vector<LoadPiece> cut_into_pieces(std::span<const int64_t> sizes, int64_t piece_bytes);
+std::vector<LoadPiece> cut_into_pieces(std::span<const LoadPiece> ranges, int64_t piece_bytes);
 
 // Runs fn on every piece; the first error (or a stop request) ends it. The calling thread waits and
 // calls options.progress.

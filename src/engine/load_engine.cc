@@ -15,6 +15,7 @@
 #include "engine/host_memory.h"
 #include "engine/parallel_choice.h"
 #include "engine/tensor_census.h"
+#include "moe/own_parts.h"
 #include "platform/build_id.h"
 #include "platform/read_file.h"
 
@@ -54,12 +55,21 @@ Status read_configs(LoadedEngine& engine) {
   return {};
 }
 
+// Experts of other ranks are left alone, where they are whole.
 LoadOptions load_options(const LoadedEngine& engine) {
   const bool shows = engine.ranks.world->rank() == 0;
+  const MoeParallel& parallel = engine.ranks.parallel;
+  OwnParts own;
+  if (parallel.shape.expert_parallel && parallel.shape.ranks() > 1) {
+    const auto map = ExpertMap::make(engine.config.experts, parallel.shape.ranks(),
+                                     parallel.shape.rank, parallel.placement);
+    if (map.ok()) own = own_parts(*map);
+  }
   return {.progress = shows ? console_progress("loading weights") : LoadProgress(),
           .threads = std::max(1, engine.team->size()),
           .part = engine.host.index,
           .parts = engine.host.count(),
+          .own = own,
           .stop = {}};
 }
 

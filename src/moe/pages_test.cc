@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "moe/own_parts.h"
 #include "moe/runner.h"
 #include "moe/testing/moe_case.h"
 #include "moe/testing/synthetic_layer.h"
@@ -86,6 +87,7 @@ void load_and_run(const SyntheticLayer& layer, const WidthPlan& widths, const Ex
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   constexpr int64_t kTokens = 9;
   ThreadTeam team({.threads = 1, .pin = false});
+  ASSERT_TRUE(loaded->verify_all(team).ok());
   MoeRunner runner = *MoeRunner::make(plan, kernels, team, kTokens);
   const std::vector<float> x = testing::random_rows(kTokens, kHidden, 1);
   std::vector<float> out(x.size(), NAN);
@@ -126,6 +128,8 @@ TEST_P(Pages, AnExpertParallelRankTouchesItsExpertsOnly) {
           for (const ExpertPart& part : parts_of_expert(layer_, e)) others.add(part.bytes);
         }
         ASSERT_GT(others.bytes(), 0);
+        const Status read = layer_.checkpoint().warm({.own = own_parts(map)});
+        EXPECT_TRUE(read.ok()) << read.message();
         for (const int64_t alignment : {0, 768}) {
           load_and_run(layer_, plan_of(layer_, alignment, {}), map);
         }
