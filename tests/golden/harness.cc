@@ -120,7 +120,8 @@ Status Harness::reserve(Sequence& sequence, int64_t tokens) {
   return {};
 }
 
-Result<StepResult> Harness::step(std::span<const Piece> pieces) {
+Result<StepResult> Harness::step(std::span<const Piece> pieces,
+                                 std::span<const int64_t> tokens_of_group) {
   std::vector<int32_t> ids;
   std::vector<std::vector<std::span<const int32_t>>> tables(pieces.size());
   std::vector<SequenceChunk> chunks;
@@ -143,7 +144,11 @@ Result<StepResult> Harness::step(std::span<const Piece> pieces) {
   result.rows_ = std::ssize(ids);
   result.vocab_ = config_.vocab;
   result.logits_.resize(ids.size() * static_cast<size_t>(config_.vocab));
-  const StepBatch batch{.token_ids = ids, .chunks = chunks, .logit_rows = rows, .trace = &result};
+  const StepBatch batch{.token_ids = ids,
+                        .chunks = chunks,
+                        .logit_rows = rows,
+                        .trace = &result,
+                        .tokens_of_group = tokens_of_group};
   ROTA_RETURN_IF_ERROR(model_->forward(batch, *cache_,
                                        MatrixView<float>(result.logits_.data(), result.rows_,
                                                          Extent(config_.vocab), config_.vocab)));

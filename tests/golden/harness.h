@@ -92,7 +92,10 @@ class Harness {
     int sequence = 0;
     std::span<const int32_t> ids;
   };
-  Result<StepResult> step(std::span<const Piece> pieces);
+  // tokens_of_group [dp]: of each data-parallel rank in this step, where there are several; this one may
+  // have none.
+  Result<StepResult> step(std::span<const Piece> pieces,
+                          std::span<const int64_t> tokens_of_group = {});
   Result<StepResult> step(int sequence, std::span<const int32_t> ids);
 
   // A fresh sequence, in one step or in chunks of `chunk` tokens, logits of all positions; ended

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/loopback.h"
 #include "golden/cases.h"
 #include "golden/checks.h"
 #include "golden/compare.h"
@@ -135,6 +136,36 @@ TEST_P(Wide, EveryStoredTensorAndPaddedRunsBitForBit) {
       if (unpadded.empty()) unpadded.assign(logits.begin(), logits.end());
       EXPECT_TRUE(same_bits(unpadded, logits)) << "hidden alignment " << moe.hidden_alignment;
     }
+  }
+}
+
+// Heads, groups of Mamba2, experts, shared experts and vocabulary cut, at the widths of the real model.
+TEST_P(Wide, TensorParallelRanksComputeEveryStoredTensor) {
+  const auto golden = WideGolden::open(reference_dir(), GetParam());
+  ASSERT_TRUE(golden.ok()) << golden.status().message();
+  const auto weights = SynthCheckpoint::make(reference_dir(), GetParam(), golden->synth_arguments);
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  for (const auto& [tp, expert_parallel] :
+       {std::pair(2, false), {2, true}, {4, false}, {4, true}}) {
+    SCOPED_TRACE(fmt::format("tensor parallel {}{}", tp, expert_parallel ? ", experts dealt" : ""));
+    LoopbackRanks ranks(tp, {.timeout_seconds = 600, .check_collectives = true});
+    ranks.run([&](Communicator& world) {
+      HarnessOptions options;
+      options.kernels = tables().front();
+      options.threads = 1;
+      options.max_batch_tokens = 16;
+      options.pages = 8;
+      options.ranks = {
+          .world = &world,
+          .tensor = &world,
+          .parallel = {
+              .shape = {.tp = tp, .expert_parallel = expert_parallel, .rank = world.rank()}}};
+      const auto harness = Harness::load(weights->dir(), options);
+      ASSERT_TRUE(harness.ok()) << harness.status().message();
+      const auto found = (*harness)->step((*harness)->new_sequence(), golden->ids);
+      ASSERT_TRUE(found.ok()) << found.status().message();
+      check_wide(*golden, *found);
+    });
   }
 }
 
