@@ -2,16 +2,14 @@
 // as mpirun started. All ranks run all tests, in the same order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/mpi.h"
 #include "comm/testing/transport_cases.h"
+#include "mpi_main.h"
 #include "pmpi_trace.h"
 
 namespace rota {
@@ -20,12 +18,8 @@ namespace {
 using testing::MpiCalls;
 using testing::TransportCase;
 
-MpiRanks* mpi = nullptr;
-
 std::unique_ptr<Communicator> world(const CommOptions& options = {.timeout_seconds = 20}) {
-  auto ranks = mpi->world(options);
-  ROTA_CHECK(ranks.ok(), ranks.status().message());
-  return std::move(ranks).value();
+  return testing::mpi_world(options);
 }
 
 class Transport : public ::testing::TestWithParam<TransportCase> {};
@@ -104,40 +98,10 @@ TEST(Waiting, TakesLittleOfACore) {
   EXPECT_LT(cpu_seconds() - before, 0.1);  // of a second; found: 0.01
 }
 
-// Says failures of the other ranks, nothing else.
-class Failures : public ::testing::EmptyTestEventListener {
- public:
-  explicit Failures(int rank) : rank_(rank) {}
-
- private:
-  void OnTestPartResult(const ::testing::TestPartResult& result) override {
-    if (!result.failed()) return;
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "rank %d, %s, line %d: %s\n", rank_, test ? test->name() : "",
-                 result.line_number(), result.summary());
-  }
-  int rank_;
-};
-
-int run_tests() {
-  auto started = MpiRanks::start();
-  ROTA_CHECK(started.ok(), started.status().message());
-  mpi = started->get();
-  if (const int rank = world()->rank(); rank != 0) {
-    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-    delete listeners.Release(listeners.default_result_printer());
-    listeners.Append(new Failures(rank));
-  }
-  const int result = RUN_ALL_TESTS();
-  // One case has spent its communicator, and so MpiRanks would not finalize. Here all ranks come.
-  MPI_Finalize();
-  return result;
-}
-
 }  // namespace
 }  // namespace rota
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
-  return rota::run_tests();
+  return rota::testing::run_tests_on_ranks();
 }
