@@ -23,5 +23,6 @@ CommandRun add_plan(CLI::App& app);
 CommandRun add_backends(CLI::App& app);
 CommandRun add_bench(CLI::App& app);
 CommandRun add_eval(CLI::App& app);
+CommandRun add_doctor(CLI::App& app);
 
 }  // namespace rota

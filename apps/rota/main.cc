@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/engine_rank.h"
 #include "engine/engine_server.h"
+#include "engine/probe_rank.h"
 #include "rota/command.h"
 #include "rota/config_file.h"
 #include "rota/flags.h"
@@ -45,6 +46,15 @@ int engine_rank(int argc, char** argv) {
   return run_engine_rank(argv[3]);
 }
 
+// One of the ranks that `rota doctor` starts: rota doctor-rank OPTIONS FOLDER.
+int doctor_rank(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "rota doctor-rank: is started by `rota doctor`, not by hand\n");
+    return 2;
+  }
+  return run_probe_rank(argv[2], argv[3]);
+}
+
 int fail(const Status& status) {
   std::fprintf(stderr, "rota: %s\n", status.message().c_str());
   return 1;
@@ -65,9 +75,9 @@ int run(int argc, char** argv) {
       "file.");
 
   const std::vector<std::pair<const char*, CommandRun>> commands = {
-      {"serve", add_serve(app)},       {"chat", add_chat(app)},  {"generate", add_generate(app)},
-      {"score", add_score(app)},       {"eval", add_eval(app)},  {"plan", add_plan(app)},
-      {"backends", add_backends(app)}, {"bench", add_bench(app)}};
+      {"serve", add_serve(app)},       {"chat", add_chat(app)},   {"generate", add_generate(app)},
+      {"score", add_score(app)},       {"eval", add_eval(app)},   {"plan", add_plan(app)},
+      {"backends", add_backends(app)}, {"bench", add_bench(app)}, {"doctor", add_doctor(app)}};
 
   const auto is_command = [&](const auto& one) { return std::string_view(one.first) == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_command)) {
@@ -105,5 +115,6 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "engine-worker")
     return rota::engine_worker(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "engine-rank") return rota::engine_rank(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "doctor-rank") return rota::doctor_rank(argc, argv);
   return rota::run(argc, argv);
 }

@@ -27,6 +27,7 @@
 #include "server/app.h"
 #include "server/http/http_server.h"
 #include "supervisor/engine_process.h"
+#include "supervisor/hostfile.h"
 
 namespace rota {
 namespace {
@@ -140,11 +141,24 @@ int64_t connections_allowed() {
   return std::max<int64_t>(descriptors - kReserve, 8);
 }
 
+Status check_hosts(const ServeFlags& flags, const ParallelOptions& parallel) {
+  if (flags.hostfile.empty()) return {};
+  const int ranks = parallel.tensor_parallel_size * parallel.data_parallel_size;
+  if (ranks == 1) {
+    return invalid_argument(
+        "--hostfile {}: there is one rank, and it runs here; give -tp or -dp for more",
+        flags.hostfile);
+  }
+  ROTA_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, read_hostfile(flags.hostfile));
+  return check_slots(flags.hostfile, hosts, ranks);
+}
+
 Status serve(const ServeFlags& flags) {
   std::signal(SIGPIPE, SIG_IGN);
   HttpOptions http = flags.http;
   http.max_connections = std::min(http.max_connections, connections_allowed());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
+  ROTA_RETURN_IF_ERROR(check_hosts(flags, options.parallel));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));

@@ -299,17 +299,52 @@ Result<MemoryProfile> load_weights(LoadedEngine& engine, const EnginePlan& plan,
   return profile;
 }
 
-}  // namespace
-
-Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world) {
-  LoadedEngine engine;
+// All that comes before a weight is read, on all ranks.
+Result<EnginePlan> prepare_together(LoadedEngine& engine, const EngineOptions& options,
+                                    Communicator& world) {
   engine.options = options;
   engine.options.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   ROTA_RETURN_IF_ERROR(join_ranks(engine, world));
   ROTA_ASSIGN_OR_RETURN(engine.host, find_host_ranks(world));
-  const Result<EnginePlan> plan = prepare(engine);
+  Result<EnginePlan> plan = prepare(engine);
   ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(plan)));
   ROTA_RETURN_IF_ERROR(agree_on_model(engine));
+  return plan;
+}
+
+Result<LoadCheck> check_memory(const LoadedEngine& engine, EnginePlan plan) {
+  KvSpec kv;
+  ROTA_ASSIGN_OR_RETURN(plan.workspace_bytes,
+                        plan_step_memory(engine.options, engine.config, engine.isa));
+  ROTA_ASSIGN_OR_RETURN(const MemoryProfile profile, planned_memory(engine, plan, kv));
+  ROTA_ASSIGN_OR_RETURN(const KvBudget budget, plan_kv_budget(profile));
+  return LoadCheck{.ranks_of_host = engine.host.count(),
+                   .threads = engine.team->size(),
+                   .cpus = engine.team->cpus(),
+                   .folder = engine.location.dir,
+                   .file_bytes = engine.checkpoint->total_bytes(),
+                   .weight_bytes = profile.weight_bytes,
+                   .copied_bytes = profile.copied_bytes,
+                   .workspace_bytes = profile.workspace_bytes,
+                   .available_bytes = profile.available_bytes,
+                   .kv_tokens = budget.tokens,
+                   .note = budget.note};
+}
+
+}  // namespace
+
+Result<LoadCheck> check_load(const EngineOptions& options, Communicator& world) {
+  LoadedEngine engine;
+  ROTA_ASSIGN_OR_RETURN(const EnginePlan plan, prepare_together(engine, options, world));
+  Result<LoadCheck> found = check_memory(engine, plan);
+  ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(found)));
+  return found;
+}
+
+Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world) {
+  LoadedEngine engine;
+  const Result<EnginePlan> plan = prepare_together(engine, options, world);
+  if (!plan.ok()) return plan.status();
   LoadMeeting meeting(world);
   const Result<MemoryProfile> memory = load_weights(engine, *plan, meeting);
   ROTA_RETURN_IF_ERROR(meeting.meet(status_of(memory)));

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
@@ -61,6 +62,24 @@ struct LoadedEngine {
 
 // Collective over `world`, which outlives what is loaded; its ranks are those of options.parallel.
 Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world = loopback());
+
+// What load_engine() finds out before it reads a weight. Bytes are of this rank's host, all of its ranks together.
+struct LoadCheck {
+  int ranks_of_host = 1;
+  int threads = 0;           // of this rank
+  std::vector<int> cpus;     // that they are pinned to; empty: not pinned
+  std::string folder;        // of the model
+  int64_t file_bytes = 0;    // all tensors
+  int64_t weight_bytes = 0;  // that the host's ranks map, each page once
+  int64_t copied_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t available_bytes = 0;
+  int64_t kv_tokens = 0;  // that fit into this rank's cache
+  std::string note;       // why a limit would be lowered, or weights paged; or empty
+};
+
+// Collective. All checks of load_engine(), agreement of the ranks among them, and then no more.
+Result<LoadCheck> check_load(const EngineOptions& options, Communicator& world);
 
 // What the authors of the model suggest, neutral elsewhere; and the same as a line for the log.
 SamplingParams default_sampling(const GenerationConfig& generation);

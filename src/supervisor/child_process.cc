@@ -40,6 +40,7 @@ struct Program {
   char* const* command;
   char* const* environment;
   int socket;  // -1: none
+  int output;  // where standard output and error go; -1: our standard error
   bool group;  // of its own
 };
 
@@ -53,6 +54,7 @@ struct Program {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
+  if (program.output >= 0) ::dup2(program.output, STDERR_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   if (program.socket == kChildSocket) {
     ::fcntl(program.socket, F_SETFD, 0);
@@ -118,6 +120,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   const Result<pid_t> pid = start_program({.command = pointers_to(words).data(),
                                            .environment = environ,
                                            .socket = pair[1],
+                                           .output = -1,
                                            .group = false});
   ::close(pair[1]);
   if (!pid.ok()) {
@@ -129,11 +132,13 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
 }
 
 Result<ChildProcess> ChildProcess::start_group(const std::vector<std::string>& command,
-                                               const std::vector<std::string>& environment) {
+                                               const std::vector<std::string>& environment,
+                                               int output) {
   ROTA_ASSIGN_OR_RETURN(const pid_t pid,
                         start_program({.command = pointers_to(command).data(),
                                        .environment = pointers_to(environment).data(),
                                        .socket = -1,
+                                       .output = output,
                                        .group = true}));
   return ChildProcess(pid, -1, true);
 }

@@ -8,7 +8,8 @@
 // its arguments, and no other descriptor of ours but standard error (its standard output goes there
 // too). It is killed when this process, or the thread that started it, ends. start_group() starts one
 // without a socket, with an environment of its own, as a process group that is ended as a whole: what
-// one of its processes connects with later is given to it by set_socket().
+// one of its processes connects with later is given to it by set_socket(). output: a descriptor for its
+// standard output and error.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +26,8 @@ class ChildProcess {
   // command: the executable, then its arguments.
   static Result<ChildProcess> start(const std::vector<std::string>& command);
   static Result<ChildProcess> start_group(const std::vector<std::string>& command,
-                                          const std::vector<std::string>& environment);
+                                          const std::vector<std::string>& environment,
+                                          int output = -1);
 
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;

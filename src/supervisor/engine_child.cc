@@ -2,23 +2,19 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "platform/clock.h"
-#include "platform/topology.h"
-#include "supervisor/mpi_launch.h"
+#include "supervisor/local_launch.h"
 
 namespace rota {
 namespace {
@@ -67,58 +63,26 @@ class Listener {
   int fd_;
 };
 
-Result<std::string> find_mpirun() {
-  const char* path = std::getenv("PATH");
-  std::stringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = folder + "/mpirun";
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return error(
-      StatusCode::kNotFound,
-      "several ranks are started by mpirun, and there is none in PATH; install OpenMPI 4.1 "
-      "(Debian: openmpi-bin)");
-}
-
-// Whether the system lets processes read each other's memory: a container often does not.
-bool reads_memory() {
-  char from = 1;
-  char to = 0;
-  iovec local = {&to, 1};
-  iovec remote = {&from, 1};
-  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
-}
-
-std::vector<std::string> this_environment() {
-  std::vector<std::string> all;
-  for (char** it = environ; *it != nullptr; ++it) all.emplace_back(*it);
-  return all;
-}
-
-// mpirun would start another /proc/self/exe.
-std::string real_executable(const std::string& executable) {
-  std::error_code fault;
-  const fs::path real = fs::canonical(executable, fault);
-  return fault ? executable : real.string();
-}
-
 Result<MpiLaunch> describe_launch(const EngineProcessOptions& options, const fs::path& folder,
                                   const fs::path& socket) {
   const ParallelOptions& parallel = options.engine.parallel;
-  MpiLaunch launch;
-  ROTA_ASSIGN_OR_RETURN(launch.mpirun, find_mpirun());
-  launch.ranks = parallel.tensor_parallel_size * parallel.data_parallel_size;
-  launch.command = {real_executable(options.executable)};
-  launch.command.insert(launch.command.end(), options.rank_arguments.begin(),
-                        options.rank_arguments.end());
-  launch.command.insert(launch.command.end(), {"--front", socket.string()});
-  launch.run_folder = folder.string();
-  launch.hostfile = options.hostfile;
-  launch.cores = static_cast<int>(usable_cpus().one_per_core.size());
-  launch.root = ::geteuid() == 0;
-  launch.reads_memory = reads_memory();
-  launch.environment = this_environment();
-  return launch;
+  LocalLaunch local{.ranks = parallel.tensor_parallel_size * parallel.data_parallel_size,
+                    .executable = options.executable,
+                    .arguments = options.rank_arguments,
+                    .run_folder = folder,
+                    .hostfile = options.hostfile};
+  local.arguments.insert(local.arguments.end(), {"--front", socket.string()});
+  return local_launch(local);
+}
+
+// What to do about an mpirun that has ended before its ranks had met.
+std::string advice(const MpiLaunch& launch) {
+  if (launch.hostfile.empty()) return "; what it said stands above, and `rota doctor` tells more";
+  return fmt::format(
+      "; what it said stands above. Each host of {} must be reached without a password, and have "
+      "{} "
+      "at the same path: `rota doctor -dp {} --hostfile {}` says which does not",
+      launch.hostfile, launch.command[0], launch.ranks, launch.hostfile);
 }
 
 }  // namespace
@@ -152,12 +116,12 @@ Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options
   while ((connection = listener.poll_connection()) < 0) {
     if (stopping()) return error(StatusCode::kUnavailable, "the server is shutting down");
     if (child.process_.has_ended()) {
-      return error(StatusCode::kUnavailable, "mpirun {} before its ranks had met",
-                   child.process_.end(0));
+      return error(StatusCode::kUnavailable, "mpirun {} before its ranks had met{}",
+                   child.process_.end(0), advice(launch));
     }
     if (seconds_since(start) > kConnectSeconds) {
-      return error(StatusCode::kUnavailable, "the {} ranks had not met within {:.0f} s",
-                   launch.ranks, kConnectSeconds);
+      return error(StatusCode::kUnavailable, "the {} ranks had not met within {:.0f} s{}",
+                   launch.ranks, kConnectSeconds, advice(launch));
     }
   }
   child.process_.set_socket(connection);
