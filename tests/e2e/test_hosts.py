@@ -80,6 +80,11 @@ class Hosts(unittest.TestCase):
             self.assertIn(f"`ssh {host}` must work", checks[f"host {host}"]["advice"])
             self.assertNotIn("start", checks)
 
+    def test_the_doctor_says_which_cuts_work(self):
+        verdict, checks = self.doctor(MODEL, *FLAGS, "-tp", 3)
+        self.assertEqual(verdict, "problem")
+        self.assertIn("sizes that work for this model: 1, 2, 4", checks["model"]["found"])
+
     def test_the_doctor_without_mpirun(self):
         self.env["PATH"] = str(self.folder)
         verdict, checks = self.doctor("-dp", 2)
