@@ -1,5 +1,6 @@
 // The board: one token and the experts that serve it. Knows nothing of chat or HTTP.
 //   board.setShape({layers, experts, topK}); board.add(token); board.choose(token); board.reset();
+//   board.setHomes([[expert ids of rank 0], ...]);      // where experts live; none: nothing to show
 // A token is {text, experts: [[expert ids by falling weight] for each layer]}.
 'use strict';
 
@@ -17,11 +18,13 @@ const board = (() => {
   let served = 0;     // tokens of this answer
   let shown = null;   // the token on the stage
   let flights = [];   // dots on their way: {expert, rank, start}
+  let homes = [];     // [expert] the rank it lives on; empty: one process, or a part of each on every rank
   let onLayer = () => {};
 
   // Neighbouring experts get far-apart hues (the golden angle).
   const hue = expert => (expert * 137.508 + 210) % 360;
   const colour = (expert, alpha = 1) => `hsl(${hue(expert)} 70% 55% / ${alpha})`;
+  const rankColour = rank => `hsl(${(rank * 137.508 + 30) % 360} 45% 50%)`;
   const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   function fit(canvas) {
@@ -81,6 +84,11 @@ const board = (() => {
       context.arc(spot.x, spot.y, size * (.7 + .5 * share), 0, 2 * Math.PI);
       context.fillStyle = colour(e, serves ? 1 : .16 + .4 * share);
       context.fill();
+      if (homes.length) {
+        context.strokeStyle = rankColour(homes[e]);
+        context.lineWidth = serves ? 3 : 1.5;
+        context.stroke();
+      }
       if (size > 9) {
         context.fillStyle = serves ? '#fff' : ink('--quiet');
         context.font = `${Math.round(size * .75)}px system-ui, sans-serif`;
@@ -140,7 +148,8 @@ const board = (() => {
     }
     const all = load[layer].reduce((sum, n) => sum + n, 0);
     const busiest = load[layer].indexOf(Math.max(...load[layer]));
-    caption.textContent = `In layer ${layer} this token is served by experts ${chosen.join(', ')}. ` +
+    const called = chosen.map(e => homes.length ? `${e} (rank ${homes[e]})` : e).join(', ');
+    caption.textContent = `In layer ${layer} this token is served by experts ${called}. ` +
       `Expert ${busiest} is the busiest here: ${Math.round(100 * load[layer][busiest] / Math.max(1, all))} % of ` +
       `${served} tokens' calls.`;
   }
@@ -184,6 +193,12 @@ const board = (() => {
       reset();
       setLayer(Math.floor(next.layers / 2));
     },
+    setHomes(experts) {
+      homes = [];
+      experts.forEach((held, rank) => held.forEach(e => { homes[e] = rank; }));
+      draw();
+    },
+    rankColour,
     reset,
     add(token) {
       ++served;

@@ -6,7 +6,7 @@
   const element = id => document.getElementById(id);
   const messages = element('messages'), question = element('question'), status = element('status');
   const conversation = [];
-  let model = '', running = null, shownTokens = [];
+  let model = '', ranks = 1, running = null, shownTokens = [];
 
   // The key of a server that asks for one: asked for once, kept as long as the tab.
   const kKey = 'rota-api-key';
@@ -45,10 +45,18 @@
     if (!response.ok) throw new Error(response.statusText || `status ${response.status}`);
     const info = await response.json();
     model = info.model;
+    ranks = info.ranks;
     element('model').textContent = `${info.model} · ${info.moe_layers} layers of ${info.experts} experts` +
       (info.ranks > 1 ? ` on ${info.ranks} ranks` : '');
     element('board-title').textContent = `${info.experts} experts, ${info.top_k} serve each token`;
     board.setShape({layers: info.moe_layers, experts: info.experts, topK: info.top_k});
+    if (ranks > 1) await loadRanks();
+  }
+
+  // Again after each answer: bytes a token are known then.
+  async function loadRanks() {
+    const response = await fetchWithKey('/v1/rota/topology');
+    if (response.ok) showRanks(await response.json());
   }
 
   function bubble(kind) {
@@ -164,6 +172,7 @@
         if (fault instanceof KeyWanted) start();
       }
     }
+    if (ranks > 1) await loadRanks().catch(() => {});
     running = null;
     box.dataset.done = 'true';
     element('send').hidden = false;
