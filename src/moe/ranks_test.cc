@@ -221,8 +221,7 @@ void expect_traffic(const std::vector<RankOutput>& outputs, const Way& way) {
     EXPECT_EQ(out.traffic.bytes, out.predicted.count) << "rank " << rank;
     // Two epochs a pass and, in a group, its gathering, and the group's sums: so nothing else was exchanged.
     if (way.transport == Transport::kLowLatency) {
-      EXPECT_EQ(out.traffic.operations,
-                out.passes * (way.shape.tp > 1 ? 3 : 2) + 2 * out.shared_sums);
+      EXPECT_EQ(out.traffic.operations, out.passes * (way.shape.tp > 1 ? 3 : 2) + out.shared_sums);
     }
   }
 }

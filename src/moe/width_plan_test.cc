@@ -126,6 +126,10 @@ void expect_invariants(const PlanInputs& in, const ExpertsAlignment& alignment,
   // A sum is owed exactly where several ranks worked and the transport did not sum at home.
   EXPECT_EQ(plan.reduce.has_value(), in.parallel.ranks() > 1 && in.transport == Transport::kNoDpEp);
 
+  // That of the shared experts, where tensor-parallel ranks have a part of them each.
+  EXPECT_EQ(plan.shared_reduce.has_value(), plan.shared_add && in.parallel.tp > 1);
+  EXPECT_LT(position(steps, "shared_reduce"), plan.shared_add ? position(steps, "shared_add") : 0);
+
   // Transports: what each rounds to.
   switch (in.transport) {
     case Transport::kNoDpEp:
