@@ -64,6 +64,7 @@ std::vector<LoadPiece> share_of(std::span<const LoadPiece> all, const LoadOption
 std::vector<LoadPiece> Checkpoint::State::pieces_to_read(const LoadOptions& options) const {
   if (!options.own) return share_of(cut_into_pieces(file_sizes, kReadPieceBytes), options);
   std::vector<const TensorInfo*> in_order;
+  in_order.reserve(tensors.size());
   for (const TensorInfo& tensor : tensors) in_order.push_back(&tensor);
   std::sort(in_order.begin(), in_order.end(), [&](const TensorInfo* a, const TensorInfo* b) {
     return std::pair(file_of(*a), a->file_offset) < std::pair(file_of(*b), b->file_offset);

@@ -85,6 +85,7 @@ class PieceRun {
 
 std::vector<LoadPiece> cut_into_pieces(std::span<const int64_t> sizes, int64_t piece_bytes) {
   std::vector<LoadPiece> whole;
+  whole.reserve(sizes.size());
   for (size_t item = 0; item < sizes.size(); ++item) whole.push_back({item, 0, sizes[item]});
   return cut_into_pieces(whole, piece_bytes);
 }

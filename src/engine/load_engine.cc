@@ -56,20 +56,21 @@ Status read_configs(LoadedEngine& engine) {
 }
 
 // Experts of other ranks are left alone, where they are whole.
+OwnParts own_parts_of(const LoadedEngine& engine) {
+  const MoeParallel& parallel = engine.ranks.parallel;
+  if (!parallel.shape.expert_parallel || parallel.shape.ranks() == 1) return {};
+  const auto map = ExpertMap::make(engine.config.experts, parallel.shape.ranks(),
+                                   parallel.shape.rank, parallel.placement);
+  return map.ok() ? own_parts(*map) : OwnParts();
+}
+
 LoadOptions load_options(const LoadedEngine& engine) {
   const bool shows = engine.ranks.world->rank() == 0;
-  const MoeParallel& parallel = engine.ranks.parallel;
-  OwnParts own;
-  if (parallel.shape.expert_parallel && parallel.shape.ranks() > 1) {
-    const auto map = ExpertMap::make(engine.config.experts, parallel.shape.ranks(),
-                                     parallel.shape.rank, parallel.placement);
-    if (map.ok()) own = own_parts(*map);
-  }
   return {.progress = shows ? console_progress("loading weights") : LoadProgress(),
           .threads = std::max(1, engine.team->size()),
           .part = engine.host.index,
           .parts = engine.host.count(),
-          .own = own,
+          .own = own_parts_of(engine),
           .stop = {}};
 }
 
@@ -119,6 +120,21 @@ Status build_model(LoadedEngine& engine, LoadMeeting& meeting) {
   return {};
 }
 
+// Random weights are memory of each rank's own: what it holds of experts, and all else.
+int64_t random_bytes(const LoadedEngine& engine) {
+  const OwnParts own = own_parts_of(engine);
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : engine.checkpoint->tensors()) {
+    const auto parts =
+        own ? own({tensor.name, tensor.dtype, tensor.shape}, tensor.byte_size) : std::nullopt;
+    if (!parts) bytes += tensor.byte_size;
+    for (const TensorPart& part : parts.value_or(std::vector<TensorPart>{})) {
+      bytes += part.end - part.begin;
+    }
+  }
+  return bytes;
+}
+
 // The budget's question before a weight is read: what would not fit is told then. kv: becomes this rank's.
 Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePlan& plan,
                                      KvSpec& kv) {
@@ -139,6 +155,9 @@ Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePla
   profile.spec = &kv;
   profile.weight_bytes = std::min(profile.weight_bytes,
                                   mapped_bytes_of_host(all, engine.host.ranks, parallel.shape.tp));
+  if (weights.residence() == WeightsResidence::kDummy) {
+    profile.weight_bytes = random_bytes(engine) * engine.host.count();
+  }
   profile.copied_bytes = copied_bytes_of_host(all, engine.host.ranks);
   profile.workspace_bytes *= profile.ranks_of_host;
   return profile;
