@@ -20,7 +20,7 @@
 namespace rota::golden {
 namespace {
 
-constexpr size_t kSample = 250;
+constexpr size_t kSample = 150;
 constexpr size_t kDecodeSteps = 3;
 
 constexpr std::array kPacks = {"gptoss-mxfp4-h160",
