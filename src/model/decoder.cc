@@ -33,6 +33,14 @@ std::vector<const MoeLayer*> Decoder::moe_layers() const {
   return layers;
 }
 
+std::vector<MoeLayer*> Decoder::mixtures() {
+  std::vector<MoeLayer*> layers;
+  for (Block& block : blocks_) {
+    if (auto* moe = std::get_if<MoeLayer>(&block.mixer)) layers.push_back(moe);
+  }
+  return layers;
+}
+
 std::vector<std::vector<int64_t>> Decoder::expert_token_counts() const {
   std::vector<std::vector<int64_t>> counts;
   for (const MoeLayer* layer : moe_layers()) {

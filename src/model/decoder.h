@@ -52,6 +52,7 @@ class Decoder : public Model {
   int64_t workspace_bytes() const override { return sizes_.workspace_bytes; }
   std::vector<std::string> choices() const override { return {describe(moe_plan_)}; }
   std::vector<std::vector<int64_t>> expert_token_counts() const override;
+  std::vector<MoeLayer*> mixtures() override;
   Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) override;
 
  private:

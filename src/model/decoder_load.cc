@@ -84,6 +84,7 @@ class BlockLoader {
                                                          {.config = &moe_.config,
                                                           .plan = &moe_.widths,
                                                           .map = moe_.map,
+                                                          .slots = moe_.slots,
                                                           .compute = context_.options.compute,
                                                           .quant = &context_.config.quant}));
     if (context_.options.verify_weights) ROTA_RETURN_IF_ERROR(layer.verify_all(context_.team));

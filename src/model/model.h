@@ -27,6 +27,7 @@
 namespace rota {
 
 class KvCache;
+class MoeLayer;
 
 // Layers whose KV pages live and die together: all full-attention layers, or all layers of one
 // window. A page covers kKvBlockTokens positions in every layer of its group; all groups take pages
@@ -143,6 +144,8 @@ class Model {
   virtual std::vector<std::string> choices() const = 0;
   // Tokens that each expert of each MoE layer served so far: [MoE layers][experts].
   virtual std::vector<std::vector<int64_t>> expert_token_counts() const = 0;
+  // In the order of the layers: where experts lie, and how much they had to do.
+  virtual std::vector<MoeLayer*> mixtures() = 0;
   // Does not allocate. Fails only for a batch that breaks the contract, weights found damaged, or with
   // its communicators. With other ranks: all of them call it at once, those of one tensor-parallel group
   // with the same batch, and a batch may be empty; all ranks of a group get all logits, the same bits.

@@ -2,23 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "moe/routing.h"
 
 namespace rota {
 namespace {
-
-Result<ExpertMap> map_of(const MoeConfig& config, const MoeParallel& parallel) {
-  if (!parallel.shape.expert_parallel) return ExpertMap::whole(config.router.experts);
-  return ExpertMap::make(config.router.experts, parallel.shape.ranks(), parallel.shape.rank,
-                         parallel.placement);
-}
 
 std::string describe_rank(const MoePlan& plan) {
   const ParallelShape& shape = plan.parallel.shape;
   const std::string rank = fmt::format("; rank {} of {} (data {} x tensor {}): ", shape.rank,
                                        shape.ranks(), shape.dp, shape.tp);
   if (shape.expert_parallel) {
-    return rank + fmt::format("{} of {} experts, {}", plan.map.local_count(), plan.map.experts(),
+    const std::string movable =
+        plan.slots ? fmt::format(" in {} slots that change hands", plan.slots->slots()) : "";
+    return rank + fmt::format("{} of {} experts{}, {}", plan.map.local_count(),
+                              plan.config.router.experts, movable,
                               to_string(plan.parallel.placement));
   }
   if (!plan.widths.intermediate) return rank + "no part of an expert";
@@ -28,6 +27,18 @@ std::string describe_rank(const MoePlan& plan) {
 }
 
 }  // namespace
+
+Result<ExpertPlaces> place_experts(int64_t experts, const MoeParallel& parallel) {
+  const ParallelShape& shape = parallel.shape;
+  if (!shape.expert_parallel) return ExpertPlaces{.map = ExpertMap::whole(experts)};
+  ExpertPlaces places;
+  ROTA_ASSIGN_OR_RETURN(places.map, ExpertMap::make(experts + parallel.redundant_experts,
+                                                    shape.ranks(), shape.rank, parallel.placement));
+  if (parallel.experts_move) {
+    ROTA_ASSIGN_OR_RETURN(places.slots, ExpertSlots::first(places.map, experts));
+  }
+  return places;
+}
 
 Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
                          const BackendContext& context, const MoeParallel& parallel) {
@@ -44,7 +55,9 @@ Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
                                      .parallel = parallel.shape,
                                      .hidden_alignment = options.hidden_alignment,
                                      .intermediate_alignment = options.intermediate_alignment}));
-  ROTA_ASSIGN_OR_RETURN(plan.map, map_of(config, parallel));
+  ROTA_ASSIGN_OR_RETURN(ExpertPlaces places, place_experts(config.router.experts, parallel));
+  plan.map = places.map;
+  plan.slots = std::move(places.slots);
   if (plan.widths.intermediate) {
     plan.layer_bytes = expert_bytes(config, plan.widths, plan.map.local_count());
   }

@@ -6,11 +6,13 @@
 //   log::info("mixture layers: {}", describe(plan));
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "moe/config.h"
 #include "moe/expert_map.h"
+#include "moe/expert_slots.h"
 #include "moe/experts.h"
 #include "moe/options.h"
 #include "moe/select_backend.h"
@@ -23,6 +25,8 @@ struct MoeParallel {
   ParallelShape shape = {};
   Transport transport = Transport::kNoDpEp;
   ExpertPlacement placement = ExpertPlacement::kLinear;
+  bool experts_move = false;      // between ranks, while they serve: experts lie in slots
+  int64_t redundant_experts = 0;  // of a layer: slots beyond one for each expert
 
   // Else every rank holds a part of each expert.
   bool experts_whole() const { return shape.shards() == 1; }
@@ -34,9 +38,23 @@ struct MoePlan {
   BackendChoice choice;
   MoeParallel parallel;
   WidthPlan widths;
-  ExpertMap map = ExpertMap::whole(1);  // of this rank
-  ExpertBytes layer_bytes;              // of one layer, on this rank
+  ExpertMap map =
+      ExpertMap::whole(1);           // of this rank: deals experts, or slots where there are some
+  std::optional<ExpertSlots> slots;  // how all layers begin, where experts move
+  ExpertBytes layer_bytes;           // of one layer, on this rank
 };
+
+// Who lies where when layers begin, of one of the ranks. Fails where they have not so many slots.
+struct ExpertPlaces {
+  ExpertMap map = ExpertMap::whole(1);
+  std::optional<ExpertSlots> slots = {};
+  // Of a local number.
+  int64_t expert(int64_t local) const {
+    const int64_t at = map.global(local);
+    return slots ? slots->expert(at) : at;
+  }
+};
+Result<ExpertPlaces> place_experts(int64_t experts, const MoeParallel& parallel);
 
 Result<MoePlan> plan_moe(const MoeConfig& config, const MoeOptions& options,
                          const BackendContext& context, const MoeParallel& parallel = {});

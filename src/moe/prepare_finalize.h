@@ -40,7 +40,7 @@ enum class ActivationFormat { kStandard, kBatched };
 
 struct DispatchArgs {
   MatrixView<const float> hidden;           // [T, plan.dispatch.logical]: this rank's tokens
-  TopK topk;                                // [T, k] of them
+  TopK topk;                                // [T, k] of them; ids are those that the map deals
   std::span<const int64_t> tokens_of_rank;  // [ranks] of this pass; [rank] = T
 };
 

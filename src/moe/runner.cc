@@ -8,6 +8,11 @@
 #include "platform/count_buffers.h"
 
 namespace rota {
+namespace {
+
+constexpr int64_t kId = sizeof(int32_t);
+
+}  // namespace
 
 MoeRunner::MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
                      const MoeRanks& ranks)
@@ -108,6 +113,11 @@ Status MoeRunner::allocate_stages(int64_t max_tokens) {
   ROTA_ASSIGN_OR_RETURN(gate_, Gate::make(plan_->config, kernels, *team_, max_tokens));
   ROTA_ASSIGN_OR_RETURN(dense_, DenseStages::make(plan_->config, plan_->widths, kernels,
                                                   plan_->context.compute, *team_, max_tokens));
+  if (plan_->slots) {
+    const int64_t bytes = max_tokens * plan_->config.router.top_k * kId;
+    ROTA_ASSIGN_OR_RETURN(slot_ids_,
+                          Buffer::allocate(static_cast<size_t>(bytes), Fill::kUnspecified));
+  }
   return {};
 }
 
@@ -122,7 +132,8 @@ Bytes MoeRunner::pass_workspace() const {
 }
 
 int64_t MoeRunner::workspace_bytes() const {
-  return pass_workspace().count + gate_.workspace_bytes() + dense_.workspace_bytes();
+  return pass_workspace().count + gate_.workspace_bytes() + dense_.workspace_bytes() +
+         static_cast<int64_t>(slot_ids_.size());
 }
 
 Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, MatrixView<float> out,
@@ -133,7 +144,11 @@ Status MoeRunner::run(const MoeLayer& layer, MatrixView<const float> hidden, Mat
   ROTA_CHECK(passes_->tokens_of_mine() == hidden.rows(), "as many tokens as begin_step() said");
   const TopK topk = gate_.run(layer.router(), layer.correction_bias(), hidden);
   if (trace != nullptr) trace->routed(topk);
-  const Call call{.layer = &layer, .hidden = hidden, .topk = topk};
+  const std::span<int32_t> slot_ids(reinterpret_cast<int32_t*>(slot_ids_.data()),
+                                    slot_ids_.size() / sizeof(int32_t));
+  const Call call{.layer = &layer,
+                  .hidden = hidden,
+                  .topk = layer.choose_slots(topk, plan_->parallel.shape.rank, slot_ids)};
   ROTA_RETURN_IF_ERROR(run_routed(call, out));
   ROTA_RETURN_IF_ERROR(add_shared(call, out, trace));
   const std::span<int64_t> served = layer.served();
@@ -185,6 +200,7 @@ Status MoeRunner::run_experts(const Call& call, MatrixView<const float> in, Matr
 
 Status MoeRunner::finish_pass(const MoeLayer& layer, MatrixView<float> sum) {
   ROTA_ASSIGN_OR_RETURN(const ExpertsInput input, prepare_finalize_->finish_dispatch());
+  count_served_here(layer, input);
   ROTA_ASSIGN_OR_RETURN(const ExpertsOutput experts,
                         plan_->choice.backend->run(
                             {.sizing = &sizing_,
@@ -195,6 +211,20 @@ Status MoeRunner::finish_pass(const MoeLayer& layer, MatrixView<float> sum) {
                              .team = team_,
                              .workspace = {experts_workspace_.data(), experts_workspace_.size()}}));
   return prepare_finalize_->combine(experts, sum.column_range(0, plan_->widths.cut)).status();
+}
+
+void MoeRunner::count_served_here(const MoeLayer& layer, const ExpertsInput& input) {
+  const std::span<int64_t> served = layer.served_here();
+  if (input.batched) {
+    for (size_t local = 0; local < served.size(); ++local) {
+      served[local] += input.batched->counts[local];
+    }
+    return;
+  }
+  for (int64_t slot = 0; slot < input.topk.tokens * input.topk.k; ++slot) {
+    const auto local = layer.map().local(input.topk.ids[slot]);
+    if (local) ++served[static_cast<size_t>(*local)];
+  }
 }
 
 }  // namespace rota

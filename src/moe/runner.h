@@ -90,7 +90,7 @@ class MoeRunner {
   struct Call {
     const MoeLayer* layer = nullptr;
     MatrixView<const float> hidden;
-    TopK topk;
+    TopK topk;  // slots, where the layer has some
   };
   MoeRunner(const MoePlan& plan, const KernelTable& kernels, ThreadTeam& team,
             const MoeRanks& ranks);
@@ -111,6 +111,7 @@ class MoeRunner {
   Status run_experts(const Call& call, MatrixView<const float> in, MatrixView<float> sum);
   void run_shared(const Call& call);
   Status finish_pass(const MoeLayer& layer, MatrixView<float> sum);
+  static void count_served_here(const MoeLayer& layer, const ExpertsInput& input);
 
   const MoePlan* plan_;
   ThreadTeam* team_;
@@ -124,6 +125,7 @@ class MoeRunner {
   Gate gate_;
   DenseStages dense_;
   Buffer experts_workspace_;
+  Buffer slot_ids_;  // [max_tokens, k]: where experts may be moved
 };
 
 }  // namespace rota

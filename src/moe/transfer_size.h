@@ -24,8 +24,8 @@ struct TransferSize {
 };
 TransferSize transfer_size(const MoePlan& plan);
 
-// What plan's rank sends to others in a pass. ids_of_rank [ranks]: of the tokens that each rank sends;
-// weights are not looked at.
+// What plan's rank sends to others in a pass. ids_of_rank [ranks]: of the tokens that each rank sends, as the
+// plan's map deals them; weights are not looked at.
 Bytes sent_in_pass(const MoePlan& plan, std::span<const TopK> ids_of_rank);
 
 // And for the sum of shared experts over its tensor-parallel group, once for all passes of a step of so

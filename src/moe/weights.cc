@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "checkpoint/scan_scales.h"
 #include "moe/padded_copy.h"
@@ -257,53 +258,72 @@ struct MoeLayer::Checks {
   std::vector<std::vector<Own>> own;  // [local experts]: else, each expert's
   // [local experts]. The bytes that are judged never change: a flag is all that threads share.
   std::vector<std::atomic<bool>> good;
-  std::vector<int32_t> pending;  // room for a list of local experts
-  std::vector<int64_t> served;   // [E]
+  std::vector<int32_t> pending;      // room for a list of local experts
+  std::vector<int64_t> served;       // [E]
+  std::vector<int64_t> served_here;  // [local experts], since each came
+  std::vector<int64_t> served_gone;  // [E]: here, before they left
+  std::vector<int32_t> turn;         // [E]: which of its copies is next
 };
 
-MoeLayer::MoeLayer() : checks_(std::make_unique<Checks>()) {}
+// Where experts are read from.
+struct MoeLayer::Origin {
+  const Checkpoint* checkpoint = nullptr;
+  MoeTensorNames names;
+  const MoeConfig* config = nullptr;
+  const WidthPlan* plan = nullptr;
+  std::array<std::optional<StackedTensors>, kRoles.size()> stacked;  // by role
+
+  std::optional<StackedTensors>& stacked_of(Role role) {
+    return stacked[static_cast<size_t>(role)];
+  }
+};
+
+MoeLayer::MoeLayer() : checks_(std::make_unique<Checks>()), origin_(std::make_unique<Origin>()) {}
 MoeLayer::MoeLayer(MoeLayer&&) noexcept = default;
 MoeLayer& MoeLayer::operator=(MoeLayer&&) noexcept = default;
 MoeLayer::~MoeLayer() = default;
 
-Status MoeLayer::add_role(const Checkpoint& checkpoint, const RoleSource& source) {
-  const MoeConfig& config = *source.config;
-  const Role role = source.role;
-  const auto widths = widths_of(role, config, *source.plan);
-  if (!widths) return {};
-  const RoleShape shape = whole_shape(role, config, *source.names);
-  std::optional<StackedTensors> stacked;
-  if (source.names->stacked) {
-    ROTA_ASSIGN_OR_RETURN(stacked, require_stacked(checkpoint, config, shape));
-    if (stacked->scales) checks_->scales.push_back(*stacked->scales);
-  }
-  for (int64_t local = 0; local < map_.local_count(); ++local) {
-    const int64_t expert = map_.global(local);
-    ROTA_ASSIGN_OR_RETURN(WeightMatrix view,
-                          stacked
-                              ? Result<WeightMatrix>(stacked_view(*stacked, config, shape, expert))
-                              : load_one(checkpoint, config, shape, expert, factors_));
-    if (!stacked) add_check(checkpoint, source, local);
-    view = shard_of(view, role, config, *source.plan);
-    if (is_copied(*widths)) {
-      ROTA_ASSIGN_OR_RETURN(view, pad_matrix(view, widths->out, widths->in, copies_));
-    }
-    matrix_of(role, experts_[static_cast<size_t>(local)]) = view;
+Result<WeightMatrix> MoeLayer::load_matrix(Role role, int64_t expert, Held& held) const {
+  const MoeConfig& config = *origin_->config;
+  const RoleShape shape = whole_shape(role, config, origin_->names);
+  const std::optional<StackedTensors>& stacked = origin_->stacked_of(role);
+  ROTA_ASSIGN_OR_RETURN(WeightMatrix view,
+                        stacked
+                            ? Result<WeightMatrix>(stacked_view(*stacked, config, shape, expert))
+                            : load_one(*origin_->checkpoint, config, shape, expert, held.factors));
+  view = shard_of(view, role, config, *origin_->plan);
+  const MatrixWidths widths = *widths_of(role, config, *origin_->plan);
+  if (!is_copied(widths)) return view;
+  return pad_matrix(view, widths.out, widths.in, held.copies);
+}
+
+// Reads a local expert. The copies of who lay there before make room first.
+Status MoeLayer::hold(int64_t local) {
+  Held& held = held_[static_cast<size_t>(local)];
+  held = {};
+  checks_->good[static_cast<size_t>(local)] = false;
+  checks_->own[static_cast<size_t>(local)].clear();
+  for (const Role role : kRoles) {
+    if (!widths_of(role, *origin_->config, *origin_->plan)) continue;
+    ROTA_ASSIGN_OR_RETURN(matrix_of(role, held.matrices),
+                          load_matrix(role, global_of(local), held));
+    if (!origin_->stacked_of(role)) add_check(role, local);
   }
   return {};
 }
 
-void MoeLayer::add_check(const Checkpoint& checkpoint, const RoleSource& source, int64_t local) {
-  const auto checked = checked_tensor(source.config->format, checks_->largest_scale);
+void MoeLayer::add_check(Role role, int64_t local) {
+  const MoeConfig& config = *origin_->config;
+  const auto checked = checked_tensor(config.format, checks_->largest_scale);
   if (!checked) return;
-  const std::string& pattern = name_of(source.role, *source.config, *source.names);
-  const std::string module = fmt::format(fmt::runtime(pattern), map_.global(local));
-  const TensorInfo* tensor = checkpoint.find(fmt::format("{}{}", module, checked->suffix));
+  const std::string module =
+      fmt::format(fmt::runtime(name_of(role, config, origin_->names)), global_of(local));
+  const TensorInfo* tensor =
+      origin_->checkpoint->find(fmt::format("{}{}", module, checked->suffix));
   ROTA_CHECK(tensor != nullptr, "a tensor that was just loaded");
   checks_->own[static_cast<size_t>(local)].push_back(
       {.tensor = tensor,
-       .region =
-           shard_region(*tensor, source.role, *source.config, *source.plan, checked->elements),
+       .region = shard_region(*tensor, role, config, *origin_->plan, checked->elements),
        .limit = checked->limit});
 }
 
@@ -314,12 +334,28 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
     return error(StatusCode::kInternal, "{}: only headers were read", names.router_weight);
   }
   MoeLayer layer;
+  Origin& origin = *layer.origin_;
+  origin.checkpoint = &checkpoint;
+  origin.names = names;
+  origin.config = &config;
+  origin.plan = source.plan;
   layer.map_ = source.plan->intermediate ? source.map : ExpertMap::none(config.router.experts);
+  layer.slots_ = source.slots;
+  ROTA_CHECK(!layer.slots_ || layer.slots_->slots() == layer.map_.experts(),
+             "the map deals the slots");
+  Checks& checks = *layer.checks_;
   const auto locals = static_cast<size_t>(layer.map_.local_count());
-  layer.experts_.resize(locals);
-  layer.checks_->largest_scale =
+  const auto experts = static_cast<size_t>(config.router.experts);
+  layer.held_ = std::vector<Held>(locals);
+  checks.largest_scale =
       source.compute == Compute::kBf16 ? kMxfp4MaxBf16Scale : uint8_t{kE8m0Nan - 1};
-  layer.checks_->own.resize(locals);
+  checks.own.resize(locals);
+  checks.good = std::vector<std::atomic<bool>>(locals);
+  checks.pending.reserve(locals);
+  checks.served.assign(experts, 0);
+  checks.served_here.assign(locals, 0);
+  checks.served_gone.assign(experts, 0);
+  checks.turn.assign(experts, 0);
   ROTA_ASSIGN_OR_RETURN(layer.router_, RouterWeights::load(checkpoint, names, config));
   ROTA_ASSIGN_OR_RETURN(layer.dense_,
                         DenseMatrices::load({.checkpoint = &checkpoint,
@@ -329,18 +365,50 @@ Result<MoeLayer> MoeLayer::load(const Checkpoint& checkpoint, const MoeTensorNam
                                              .shared_inside = source.plan->shared_inside},
                                             layer.factors_));
   for (const Role role : kRoles) {
-    ROTA_RETURN_IF_ERROR(layer.add_role(
-        checkpoint, {.names = &names, .config = &config, .plan = source.plan, .role = role}));
+    if (!names.stacked || !widths_of(role, config, *source.plan)) continue;
+    ROTA_ASSIGN_OR_RETURN(origin.stacked_of(role),
+                          require_stacked(checkpoint, config, whole_shape(role, config, names)));
+    const std::optional<TensorInfo>& scales = origin.stacked_of(role)->scales;
+    if (scales) checks.scales.push_back(*scales);
+  }
+  for (int64_t local = 0; local < layer.map_.local_count(); ++local) {
+    ROTA_RETURN_IF_ERROR(layer.hold(local));
   }
   layer.bytes_ = expert_bytes(config, *source.plan, layer.map_.local_count());
-  layer.checks_->good = std::vector<std::atomic<bool>>(locals);
-  layer.checks_->pending.reserve(locals);
-  layer.checks_->served.assign(static_cast<size_t>(config.router.experts), 0);
   return layer;
 }
 
+Status MoeLayer::place(const ExpertSlots& slots, ThreadTeam& team) {
+  ROTA_CHECK(slots_ && slots.slots() == slots_->slots() && slots.experts() == slots_->experts(),
+             "other experts in the same slots");
+  std::vector<int32_t> came;
+  for (int64_t local = 0; local < map_.local_count(); ++local) {
+    const int64_t slot = map_.global(local);
+    if (slots.expert(slot) == slots_->expert(slot)) continue;
+    came.push_back(static_cast<int32_t>(local));
+    int64_t& served = checks_->served_here[static_cast<size_t>(local)];
+    checks_->served_gone[static_cast<size_t>(global_of(local))] += std::exchange(served, 0);
+  }
+  slots_ = slots;
+  for (const int32_t local : came) ROTA_RETURN_IF_ERROR(hold(local));
+  return verify(came, team);
+}
+
+TopK MoeLayer::choose_slots(const TopK& topk, int rank, std::span<int32_t> ids) const {
+  if (!slots_) return topk;
+  for (int64_t i = 0; i < topk.tokens * topk.k; ++i) {
+    const int32_t expert = topk.ids[i];
+    const std::span<const int32_t> copies = slots_->slots_of(expert);
+    int32_t& turn = checks_->turn[static_cast<size_t>(expert)];
+    const auto next = static_cast<size_t>(turn + rank) % copies.size();
+    turn = (turn + 1) % static_cast<int32_t>(copies.size());
+    ids[static_cast<size_t>(i)] = copies[next];
+  }
+  return {ids.data(), topk.weights, topk.tokens, topk.k};
+}
+
 Bytes MoeLayer::bytes_of_one_expert() const {
-  const auto count = static_cast<int64_t>(experts_.size());
+  const auto count = static_cast<int64_t>(held_.size());
   return {count == 0 ? 0 : (bytes_.mapped.count + bytes_.copied.count) / count};
 }
 
@@ -348,7 +416,7 @@ Status MoeLayer::verify_one(int32_t local) const {
   std::atomic<bool>& good = checks_->good[static_cast<size_t>(local)];
   if (good) return {};
   for (const TensorInfo& scales : checks_->scales) {
-    if (const auto bad = scan_mxfp4_scales(scales, checks_->largest_scale, map_.global(local))) {
+    if (const auto bad = scan_mxfp4_scales(scales, checks_->largest_scale, global_of(local))) {
       return bad->status(scales);
     }
   }
@@ -386,11 +454,27 @@ Status MoeLayer::verify(std::span<const int32_t> locals, ThreadTeam& team) const
 }
 
 Status MoeLayer::verify_all(ThreadTeam& team) const {
-  std::vector<int32_t> all(experts_.size());
+  std::vector<int32_t> all(held_.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   return verify(all, team);
 }
 
 std::span<int64_t> MoeLayer::served() const { return checks_->served; }
+std::span<int64_t> MoeLayer::served_here() const { return checks_->served_here; }
+
+std::vector<int64_t> MoeLayer::all_served_here() const {
+  std::vector<int64_t> all = checks_->served_gone;
+  for (int64_t local = 0; local < map_.local_count(); ++local) {
+    all[static_cast<size_t>(global_of(local))] += checks_->served_here[static_cast<size_t>(local)];
+  }
+  return all;
+}
+
+void MoeLayer::reset_served() {
+  for (std::vector<int64_t>* counts :
+       {&checks_->served, &checks_->served_here, &checks_->served_gone}) {
+    std::ranges::fill(*counts, 0);
+  }
+}
 
 }  // namespace rota

@@ -22,6 +22,8 @@ struct RankLayersOptions {
   ParallelShape shape = {};  // but for the rank
   Transport transport = Transport::kNoDpEp;
   ExpertPlacement placement = ExpertPlacement::kLinear;
+  bool experts_move = false;
+  int64_t redundant_experts = 0;
   const KernelTable* kernels = nullptr;
   Compute compute = Compute::kFloat32;
   MoeOptions moe = {};
@@ -129,6 +131,7 @@ class RankLayers::Rank {
                                     {.config = &plan_.config,
                                      .plan = &plan_.widths,
                                      .map = plan_.map,
+                                     .slots = plan_.slots,
                                      .compute = options.compute}))),
         runner_(value(MoeRunner::make(plan_, *options.kernels, team_, options.max_tokens,
                                       options.max_workspace, {all, *group_}))) {}
@@ -137,6 +140,8 @@ class RankLayers::Rank {
   Communicator& all() { return all_; }
   const MoePlan& plan() const { return plan_; }
   const MoeRunner& runner() const { return runner_; }
+  MoeLayer& layer() { return layer_; }
+  ThreadTeam& team() { return team_; }
   CommTraffic traffic() const {
     const CommTraffic all = all_.traffic(), group = group_->traffic();
     return {all.bytes + group.bytes, all.operations + group.operations};
@@ -159,8 +164,11 @@ class RankLayers::Rank {
     return std::move(result).value();
   }
   static MoePlan plan_of(const SyntheticLayer& layer, const RankLayersOptions& options, int rank) {
-    MoeParallel parallel{
-        .shape = options.shape, .transport = options.transport, .placement = options.placement};
+    MoeParallel parallel{.shape = options.shape,
+                         .transport = options.transport,
+                         .placement = options.placement,
+                         .experts_move = options.experts_move,
+                         .redundant_experts = options.redundant_experts};
     parallel.shape.rank = rank;
     return value(plan_moe(
         layer.config(), options.moe,
