@@ -115,6 +115,18 @@ void EngineFlags::add_to(CLI::App& app) {
   flag(app, "--expert-placement-strategy", o.parallel.expert_placement_strategy,
        "linear: neighbours on one rank, or round_robin")
       ->group(ranks);
+  toggle(app, "enable-eplb", o.parallel.enable_eplb,
+         "move experts between ranks while they serve, to even out the load")
+      ->group(ranks);
+  flag(app, "--num-redundant-experts", o.parallel.num_redundant_experts,
+       "with --enable-eplb: copies of popular experts in each layer, over all ranks")
+      ->group(ranks);
+  flag(app, "--eplb-window-size", o.parallel.eplb_window_size,
+       "with --enable-eplb: steps whose load is looked at")
+      ->group(ranks);
+  flag(app, "--eplb-step-interval", o.parallel.eplb_step_interval,
+       "with --enable-eplb: steps between two looks")
+      ->group(ranks);
   flag(app, "--rank-timeout", o.parallel.rank_timeout,
        "seconds that ranks wait for one that does not come")
       ->group(ranks);

@@ -123,7 +123,9 @@ Json parallel_of(const ModelPlan& plan) {
           {"data_parallel_size", shape.dp},
           {"expert_parallel", shape.expert_parallel},
           {"expert_placement_strategy",
-           plan.parallel.placement == ExpertPlacement::kLinear ? "linear" : "round_robin"}};
+           plan.parallel.placement == ExpertPlacement::kLinear ? "linear" : "round_robin"},
+          {"experts_move", plan.parallel.experts_move},
+          {"redundant_experts", plan.parallel.redundant_experts}};
 }
 
 Json kv_of(const ModelPlan& plan) {

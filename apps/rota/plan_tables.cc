@@ -93,10 +93,12 @@ std::string describe_parallel(const ParallelChoice& parallel) {
   std::string out = fmt::format("{} ranks: data parallel {}, tensor parallel {}", shape.ranks(),
                                 shape.dp, shape.tp);
   if (!shape.expert_parallel) return out + "; every expert is cut over all of them";
-  return out +
-         fmt::format("; whole experts are dealt {}", parallel.placement == ExpertPlacement::kLinear
+  out += fmt::format("; whole experts are dealt {}", parallel.placement == ExpertPlacement::kLinear
                                                          ? "as neighbours (linear)"
                                                          : "in turn (round_robin)");
+  if (!parallel.experts_move) return out;
+  return out + fmt::format(", {} of each layer redundant, and move to even out the load",
+                           parallel.redundant_experts);
 }
 
 std::string format_flop(double flop) {

@@ -69,6 +69,16 @@ struct RankStats {
   double step_seconds = 0;           // in steps, dummy ones too
   double communication_seconds = 0;  // of step_seconds, in operations: waiting for others included
   double header_seconds = 0;         // between steps, in operations
+  // [experts] tokens that its experts served for all ranks, over all layers; where experts are dealt.
+  std::vector<int64_t> expert_tokens = {};
+};
+
+// How evenly experts keep their ranks busy (expert_balancer.h); nothing without --enable-eplb.
+struct ExpertBalance {
+  int64_t looks = 0;  // at the load, at the end of each interval
+  int64_t moves = 0;  // slots that changed hands, over all layers
+  // In the last window: the fullest rank of a layer over the mean, of all layers; 0: none yet.
+  double imbalance = 0;
 };
 
 // Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they restart with the engine
@@ -89,6 +99,7 @@ struct EngineStats {
   Histogram queue_time, prefill_time, decode_time;  // seconds
   std::vector<std::vector<int64_t>> expert_tokens;  // [MoE layers][experts]
   std::vector<RankStats> ranks;                     // in order; of one rank alone: empty
+  ExpertBalance balance;
   // Of the front, which outlives the engine's process: they do not restart with it.
   int64_t engine_restarts = 0;
   int64_t replayed_requests = 0;

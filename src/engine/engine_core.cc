@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/engine_stats.h"
 #include "engine/random.h"
+#include "moe/weights.h"
 #include "platform/mapped_file.h"
 
 namespace rota {
@@ -111,7 +112,7 @@ Status EngineCore::warm_up() {
   stats_ = empty_stats();
   scheduler_.reset_counters();
   arrivals_ = 0;
-  warm_up_expert_tokens_ = loaded_.model->expert_token_counts();
+  for (MoeLayer* layer : loaded_.model->mixtures()) layer->reset_served();
   return {};
 }
 
@@ -415,11 +416,6 @@ const EngineStats& EngineCore::stats() {
 
 void EngineCore::refresh_expert_tokens() {
   stats_.expert_tokens = loaded_.model->expert_token_counts();
-  for (size_t layer = 0; layer < stats_.expert_tokens.size(); ++layer) {
-    for (size_t expert = 0; expert < stats_.expert_tokens[layer].size(); ++expert) {
-      stats_.expert_tokens[layer][expert] -= warm_up_expert_tokens_[layer][expert];
-    }
-  }
 }
 
 }  // namespace rota

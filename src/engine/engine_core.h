@@ -126,7 +126,6 @@ class EngineCore {
   std::span<const int64_t> tokens_of_group_;  // of the step that runs
   uint64_t arrivals_ = 0;
   EngineStats stats_;
-  std::vector<std::vector<int64_t>> warm_up_expert_tokens_;
   FaultCounter page_faults_;
   std::optional<Clock::time_point> last_fault_warning_;
 };

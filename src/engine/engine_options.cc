@@ -78,6 +78,10 @@ void for_each_member(Options& options, Visit&& visit) {
   visit("enable_expert_parallel", options.parallel.enable_expert_parallel);
   visit("all2all_backend", options.parallel.all2all_backend);
   visit("expert_placement_strategy", options.parallel.expert_placement_strategy);
+  visit("enable_eplb", options.parallel.enable_eplb);
+  visit("num_redundant_experts", options.parallel.num_redundant_experts);
+  visit("eplb_window_size", options.parallel.eplb_window_size);
+  visit("eplb_step_interval", options.parallel.eplb_step_interval);
   visit("rank_timeout", options.parallel.rank_timeout);
   visit("check_collectives", options.parallel.check_collectives);
   visit("max_num_seqs", options.max_num_seqs);

@@ -15,8 +15,9 @@ struct RankPlace {
   std::string host;
   int64_t pid = 0;
   int64_t threads = 0;
-  std::vector<int32_t> cpus;     // of each thread; empty: not pinned
-  std::vector<int32_t> experts;  // of every mixture layer, whole or this rank's part of each
+  std::vector<int32_t> cpus;  // of each thread; empty: not pinned
+  // Of every mixture layer, whole or this rank's part of each; where experts move: at the start.
+  std::vector<int32_t> experts;
 };
 
 struct EngineTopology {
@@ -25,6 +26,8 @@ struct EngineTopology {
   bool expert_parallel = false;
   std::string transport;         // of tokens to experts: "allgather_reducescatter"
   std::string expert_placement;  // "linear"
+  bool experts_move = false;     // --enable-eplb
+  int64_t redundant_experts = 0;
   std::vector<RankPlace> ranks;  // in order
 };
 

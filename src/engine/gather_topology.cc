@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/load_agreement.h"
-#include "moe/expert_map.h"
+#include "moe/plan.h"
 
 namespace rota {
 namespace {
@@ -24,16 +24,13 @@ std::string say_place(const LoadedEngine& engine) {
 
 // What rank r holds of every mixture layer.
 Result<std::vector<int32_t>> experts_of(const LoadedEngine& engine, int rank) {
-  const ParallelShape& shape = engine.ranks.shape();
-  const bool dealt = shape.expert_parallel && shape.ranks() > 1;
-  ROTA_ASSIGN_OR_RETURN(const ExpertMap map,
-                        dealt ? ExpertMap::make(engine.config.experts, shape.ranks(), rank,
-                                                engine.ranks.parallel.placement)
-                              : Result<ExpertMap>(ExpertMap::whole(engine.config.experts)));
+  MoeParallel parallel = engine.ranks.parallel;
+  parallel.shape.rank = rank;
+  ROTA_ASSIGN_OR_RETURN(const ExpertPlaces places, place_experts(engine.config.experts, parallel));
   std::vector<int32_t> experts;
-  experts.reserve(static_cast<size_t>(map.local_count()));
-  for (int64_t local = 0; local < map.local_count(); ++local) {
-    experts.push_back(static_cast<int32_t>(map.global(local)));
+  experts.reserve(static_cast<size_t>(places.map.local_count()));
+  for (int64_t local = 0; local < places.map.local_count(); ++local) {
+    experts.push_back(static_cast<int32_t>(places.expert(local)));
   }
   return experts;
 }
@@ -74,6 +71,8 @@ Result<EngineTopology> gather_topology(const LoadedEngine& engine) {
                           .expert_parallel = parallel.shape.expert_parallel,
                           .transport = std::string(to_string(parallel.transport)),
                           .expert_placement = std::string(to_string(parallel.placement)),
+                          .experts_move = parallel.experts_move,
+                          .redundant_experts = parallel.redundant_experts,
                           .ranks = {}};
   std::vector<std::string> said(1, say_place(engine));
   Communicator& world = *engine.ranks.world;
@@ -100,6 +99,12 @@ std::vector<std::string> describe(const EngineTopology& topology) {
       topology.expert_parallel ? fmt::format("dealt whole, {}", topology.expert_placement)
                                : "cut, a part of each on every rank",
       topology.transport)};
+  if (topology.experts_move) {
+    lines.push_back(
+        fmt::format("experts move to even out the load (--enable-eplb), {} of each layer "
+                    "redundant; at the start:",
+                    topology.redundant_experts));
+  }
   const size_t shown = std::min(topology.ranks.size(), kMostRanksInLog);
   for (size_t i = 0; i < shown; ++i) {
     const RankPlace& it = topology.ranks[i];

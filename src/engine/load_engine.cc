@@ -255,9 +255,7 @@ Status join_ranks(LoadedEngine& engine, Communicator& world) {
   ROTA_RETURN_IF_ERROR(agree_ok(world, status_of(parallel)));
   if (world.ranks() == 1) return {};
   engine.ranks.world = &world;
-  engine.ranks.parallel = {
-      .shape = parallel->shape, .transport = parallel->transport, .placement = parallel->placement};
-  engine.ranks.parallel.shape.rank = world.rank();
+  engine.ranks.parallel = parallel->of_rank(world.rank());
   engine.options.verify_weights = true;
   if (parallel->shape.tp == 1) return {};
   ROTA_ASSIGN_OR_RETURN(engine.tensor, world.split(world.rank() / parallel->shape.tp));

@@ -53,7 +53,52 @@ Status check_size(std::string_view flag, int size) {
   return invalid_argument("{}: {} is not from 1 to {}", flag, size, kMaxRanks);
 }
 
+Status check_balancing(const ParallelOptions& options) {
+  if (!options.enable_eplb) {
+    if (options.num_redundant_experts == 0) return {};
+    return invalid_argument(
+        "--num-redundant-experts {}: copies of experts are used with --enable-eplb alone; add it, "
+        "or "
+        "leave this out",
+        options.num_redundant_experts);
+  }
+  if (!options.enable_expert_parallel) {
+    return invalid_argument(
+        "--enable-eplb: without --enable-expert-parallel every rank holds a part of every expert, "
+        "and "
+        "all have as much to do; add -ep, or leave this out");
+  }
+  if (options.data_parallel_size == 1) {
+    return invalid_argument(
+        "--enable-eplb: with --data-parallel-size 1 {}; give 2 or more, or leave this out",
+        options.tensor_parallel_size == 1
+            ? "there is no other rank that an expert could move to"
+            : "each rank adds up the shares of its own experts, so that an answer's rounding would "
+              "change when an expert moves");
+  }
+  if (options.num_redundant_experts < 0) {
+    return invalid_argument("--num-redundant-experts: {} is less than 0",
+                            options.num_redundant_experts);
+  }
+  if (options.eplb_window_size < 1 || options.eplb_window_size > options.eplb_step_interval) {
+    return invalid_argument(
+        "--eplb-window-size: {} steps is not from 1 to the {} of --eplb-step-interval",
+        options.eplb_window_size, options.eplb_step_interval);
+  }
+  return {};
+}
+
 }  // namespace
+
+MoeParallel ParallelChoice::of_rank(int rank) const {
+  MoeParallel parallel{.shape = shape,
+                       .transport = transport,
+                       .placement = placement,
+                       .experts_move = experts_move,
+                       .redundant_experts = redundant_experts};
+  parallel.shape.rank = rank;
+  return parallel;
+}
 
 Result<ParallelChoice> choose_parallel(const ParallelOptions& options) {
   ROTA_RETURN_IF_ERROR(check_size("--tensor-parallel-size", options.tensor_parallel_size));
@@ -67,7 +112,10 @@ Result<ParallelChoice> choose_parallel(const ParallelOptions& options) {
     return invalid_argument("--rank-timeout: {} is not from {} to {} seconds", options.rank_timeout,
                             kLeastRankTimeout, kMostRankTimeout);
   }
+  ROTA_RETURN_IF_ERROR(check_balancing(options));
   ParallelChoice choice;
+  choice.experts_move = options.enable_eplb;
+  choice.redundant_experts = options.num_redundant_experts;
   ROTA_ASSIGN_OR_RETURN(const Transport wanted, parse_all2all(options.all2all_backend));
   ROTA_ASSIGN_OR_RETURN(choice.placement, parse_placement(options.expert_placement_strategy));
   choice.shape = {.dp = options.data_parallel_size,

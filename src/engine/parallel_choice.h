@@ -6,6 +6,9 @@
 // all of them; with it an expert is whole and the experts are dealt over all of them. Tokens are
 // sent to their experts only where data parallel > 1 and experts are dealt; where experts are cut
 // and data parallel > 1, every rank gathers all tokens.
+//
+// With --enable-eplb experts move between ranks. Refused where tokens do not travel: with one data-parallel
+// rank each rank adds up the shares of its own experts first, and an answer would depend on who lies where.
 #pragma once
 
 #include <string>
@@ -13,8 +16,7 @@
 
 #include "base/status.h"
 #include "engine/parallel_options.h"
-#include "moe/expert_map.h"
-#include "moe/width_plan.h"
+#include "moe/plan.h"
 
 namespace rota {
 
@@ -25,9 +27,13 @@ struct ParallelChoice {
   ParallelShape shape;
   Transport transport = Transport::kNoDpEp;
   ExpertPlacement placement = ExpertPlacement::kLinear;
+  bool experts_move = false;
+  int64_t redundant_experts = 0;
   // A flag that was given and does nothing here, and why; or empty.
   std::string unused_flag;
   std::string unused_because;
+
+  MoeParallel of_rank(int rank) const;
 };
 
 // Fails for sizes out of range and for words that are none; the message names the flag.

@@ -60,6 +60,26 @@ TEST(ParallelChoice, WrongWordsAndSizesNameTheFlag) {
   EXPECT_THAT(message(placed), HasSubstr("--expert-placement-strategy"));
 }
 
+TEST(ParallelChoice, ExpertsMoveOnlyWhereNoBitDependsOnTheirPlace) {
+  const auto message = [](ParallelOptions options, int64_t redundant, int64_t window = 1000) {
+    options.enable_eplb = true;
+    options.num_redundant_experts = redundant;
+    options.eplb_window_size = window;
+    return choose_parallel(options).status().message();
+  };
+  EXPECT_EQ(message(with(4, 1, true), 4), "");
+  EXPECT_EQ(message(with(2, 2, true), 0), "");
+  EXPECT_THAT(message(with(4, 1, false), 0), HasSubstr("add -ep"));
+  EXPECT_THAT(message(with(1, 1, true), 0), HasSubstr("no other rank"));
+  EXPECT_THAT(message(with(1, 4, true), 0), HasSubstr("rounding would change"));
+  EXPECT_THAT(message(with(4, 1, true), -1), HasSubstr("--num-redundant-experts: -1"));
+  EXPECT_THAT(message(with(4, 1, true), 0, 0), HasSubstr("--eplb-window-size: 0"));
+  EXPECT_THAT(message(with(4, 1, true), 0, 3001), HasSubstr("3000 of --eplb-step-interval"));
+  ParallelOptions alone = with(4, 1, true);
+  alone.num_redundant_experts = 2;
+  EXPECT_THAT(choose_parallel(alone).status().message(), HasSubstr("with --enable-eplb alone"));
+}
+
 TEST(ParallelChoice, ADeadlineOutOfRangeIsRefused) {
   ParallelOptions options = with(2, 1, true);
   options.rank_timeout = 0.5;

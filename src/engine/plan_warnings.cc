@@ -139,15 +139,18 @@ class Warnings {
   }
 
   void uneven_experts() {
-    const int64_t experts = moe_.router.experts;
+    const int64_t redundant = in_.parallel.redundant_experts;
+    const int64_t experts = moe_.router.experts + redundant;
     const int64_t over = experts % shape_.ranks();
     if (!shape_.expert_parallel || over == 0 || experts < shape_.ranks()) return;
     const int64_t fewer = experts / shape_.ranks();
     out_.push_back(
         {.kind = "uneven_experts",
-         .what = fmt::format("{} experts over {} ranks: the first {} hold {}, the others {}; all "
+         .what = fmt::format("{} experts{} over {} ranks: the first {} hold {}, the others {}; all "
                              "wait for the fullest",
-                             experts, shape_.ranks(), over, fewer + 1, fewer),
+                             experts,
+                             redundant > 0 ? fmt::format(", {} of them redundant,", redundant) : "",
+                             shape_.ranks(), over, fewer + 1, fewer),
          .advice = fmt::format("{} ranks would hold {} each", nearest_divisor(experts),
                                experts / nearest_divisor(experts)),
          .ranks = {}});

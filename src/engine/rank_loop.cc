@@ -1,6 +1,7 @@
 #include "engine/rank_loop.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/log.h"
@@ -57,6 +58,13 @@ RankLoop::RankLoop(LoadedEngine& loaded, EngineCore& core, std::unique_ptr<Commu
       outbox_([this](const wire::Message& message) { messages_.add(0, wire::encode(message)); }),
       before_steps_(communication()) {
   rank_stats_.rank = control_->rank();
+  if (loaded.ranks.parallel.experts_move) {
+    const ParallelOptions& options = loaded.options.parallel;
+    balancer_ =
+        std::make_unique<ExpertBalancer>(loaded.model->mixtures(), *control_, *loaded.team,
+                                         BalancerOptions{.window = options.eplb_window_size,
+                                                         .interval = options.eplb_step_interval});
+  }
   if (!first()) return;
   router_ = std::make_unique<RequestRouter>(*zero.desk,
                                             RouterOptions{.groups = loaded.ranks.shape().dp,
@@ -142,7 +150,8 @@ StepHeader RankLoop::header(int64_t tokens, bool stopping) const {
           .kind = kind,
           .tokens = tokens,
           .message_bytes = messages_.bytes_to()[0],
-          .loaded = loaded_.hash};
+          .loaded = loaded_.hash,
+          .placement = balancer_ ? balancer_->placement() : 0};
 }
 
 Status RankLoop::exchange_messages() {
@@ -173,6 +182,7 @@ Status RankLoop::receive(int rank, wire::Message message) {
 
 Status RankLoop::step() {
   ROTA_RETURN_IF_ERROR(core_.run_step(headers_.tokens_of_group()));
+  if (balancer_) ROTA_RETURN_IF_ERROR(balancer_->after_step());
   seen();
   const int64_t tokens = headers_.of(control_->rank()).tokens;
   ++(tokens > 0 ? rank_stats_.steps : rank_stats_.dummy_steps);
@@ -224,7 +234,7 @@ RankLoop::Communication RankLoop::communication() const {
 EngineStats RankLoop::stats() {
   const bool nothing_ran = !headers_.any(StepKind::kWork);
   if (nothing_ran || seconds_since(expert_counts_at_) > kSecondsBetweenExpertCounts) {
-    core_.refresh_expert_tokens();
+    refresh_expert_tokens();
     expert_counts_at_ = Clock::now();
   }
   EngineStats stats = core_.stats();
@@ -239,7 +249,19 @@ EngineStats RankLoop::stats() {
   rank_stats_.communication_seconds = now.seconds - before_steps_.seconds;
   rank_stats_.step_seconds = stats.step_seconds;
   stats.ranks = {rank_stats_};
+  if (balancer_) stats.balance = balancer_->stats();
   return stats;
+}
+
+void RankLoop::refresh_expert_tokens() {
+  core_.refresh_expert_tokens();
+  if (!loaded_.ranks.shape().expert_parallel) return;
+  std::vector<int64_t>& sum = rank_stats_.expert_tokens;
+  sum.assign(static_cast<size_t>(loaded_.config.experts), 0);
+  for (const MoeLayer* layer : loaded_.model->mixtures()) {
+    const std::vector<int64_t> served = layer->all_served_here();
+    std::ranges::transform(sum, served, sum.begin(), std::plus<>());
+  }
 }
 
 void RankLoop::seen() {

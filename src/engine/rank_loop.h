@@ -6,6 +6,7 @@
 //   header       all ranks learn what all others have: tokens, messages (step_header.h)
 //   messages     rank 0 -> ranks: submits, cancels; ranks -> rank 0: outputs, statistics
 //   step         if any rank has tokens, all step; those without run the dummy step
+//   balance      with --enable-eplb, now and then after a step: experts move (expert_balancer.h)
 //   park         if none has anything, all sleep until rank 0 gets a request, or looks whether all are alive
 //
 // The ranks of a tensor-parallel group get the same messages at the same step and decide alike: their
@@ -27,6 +28,7 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "engine/engine_core.h"
+#include "engine/expert_balancer.h"
 #include "engine/load_engine.h"
 #include "engine/outbox.h"
 #include "engine/park.h"
@@ -80,6 +82,7 @@ class RankLoop {
   bool stats_are_due() const;
   void tell_delivered();
   EngineStats stats();
+  void refresh_expert_tokens();
   bool first() const { return zero_.desk != nullptr; }
   bool leads_group() const { return control_->rank() % loaded_.ranks.shape().tp == 0; }
   void seen();
@@ -89,7 +92,8 @@ class RankLoop {
   std::unique_ptr<Communicator>
       control_;  // headers and messages: the model's traffic stays its own
   RankZero zero_;
-  std::unique_ptr<RequestRouter> router_;  // rank 0
+  std::unique_ptr<RequestRouter> router_;     // rank 0
+  std::unique_ptr<ExpertBalancer> balancer_;  // --enable-eplb
   std::vector<RequestDesk::Command> commands_;
   StepHeaders headers_;
   RankMessages messages_;

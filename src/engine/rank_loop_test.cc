@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -142,6 +143,65 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
+
+// Experts change hands again and again while requests run: no answer changes a bit.
+class ExpertsMove : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExpertsMove, AndAnswersStay) {
+  auto [model, parallel] = GetParam();
+  parallel.enable_eplb = true;
+  parallel.eplb_window_size = 3;
+  parallel.eplb_step_interval = 4;
+  const std::vector<EngineRequest> requests = mixed_requests(14, 5);
+  const std::vector<Collected> expected = one_process(model, requests);
+  RankedEngine ranks(ranked_options(model, parallel));
+  ASSERT_TRUE(ranks.started()) << ranks.status(0).message();
+  const std::vector<Collected> answers = answers_of(ranks.front(), requests);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    expect_same(answers[i], expected[i], "request " + std::to_string(i));
+  }
+  const EngineStats stats = settled_stats(ranks.front());
+  EXPECT_GT(stats.balance.looks, 0);
+  EXPECT_GT(stats.balance.moves, 0);
+  EXPECT_GE(stats.balance.imbalance, 1);
+  // Whoever computed it: each token's experts once.
+  std::vector<int64_t> by_expert;
+  for (const std::vector<int64_t>& layer : stats.expert_tokens) {
+    by_expert.resize(layer.size());
+    std::ranges::transform(by_expert, layer, by_expert.begin(), std::plus<>());
+  }
+  std::vector<int64_t> by_rank(by_expert.size());
+  for (const RankStats& rank : stats.ranks) {
+    ASSERT_EQ(rank.expert_tokens.size(), by_rank.size());
+    std::ranges::transform(by_rank, rank.expert_tokens, by_rank.begin(), std::plus<>());
+  }
+  EXPECT_EQ(by_rank, by_expert);
+  ranks.end();
+  for (int rank = 0; rank < parallel.data_parallel_size; ++rank) {
+    EXPECT_TRUE(ranks.status(rank).ok()) << ranks.status(rank).message();
+  }
+}
+
+ParallelOptions with_redundant(ParallelOptions parallel, int64_t redundant) {
+  parallel.num_redundant_experts = redundant;
+  return parallel;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, ExpertsMove,
+    ::testing::Values(Case{"gptoss-mxfp4-h160",
+                           with_redundant(experts_dealt(4, "allgather_reducescatter"), 4)},
+                      Case{"gptoss-mxfp4-h160", with_redundant(experts_dealt(3, "low_latency"), 0)},
+                      Case{"nemotron-bf16-h336", with_redundant(experts_dealt(2, "alltoallv"), 3)}),
+    [](const auto& it) { return it.param.parallel.all2all_backend; });
+
+TEST(RankLoop, MoreCopiesThanRanksIsRefused) {
+  ParallelOptions parallel = with_redundant(experts_dealt(2), 1000);
+  parallel.enable_eplb = true;
+  RankedEngine ranks(ranked_options("gptoss-mxfp4-h160", parallel));
+  EXPECT_THAT(ranks.status(0).message(),
+              AllOf(HasSubstr("1000 redundant experts"), HasSubstr("2 ranks can have from 0 to")));
+}
 
 // A group's ranks replicate the scheduler. Sums over heads are taken in another order: greedy tokens agree.
 TEST(TensorParallelRanks, GiveTheGreedyTokensOfOneProcess) {

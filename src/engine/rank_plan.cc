@@ -48,10 +48,9 @@ class RankPlanner {
                                        .intermediate_alignment = in_.moe.intermediate_alignment}));
     out_.experts = moe.router.experts;
     if (shape_.expert_parallel) {
-      ROTA_ASSIGN_OR_RETURN(
-          const ExpertMap map,
-          ExpertMap::make(moe.router.experts, shape_.ranks(), out_.rank, in_.parallel.placement));
-      out_.experts = map.local_count();
+      ROTA_ASSIGN_OR_RETURN(const ExpertPlaces places,
+                            place_experts(moe.router.experts, in_.parallel.of_rank(out_.rank)));
+      out_.experts = places.map.local_count();
     }
     const int64_t begin = out_.widths.intermediate_begin;
     out_.intermediate = {.begin = begin, .end = begin};

@@ -101,6 +101,7 @@ EngineStats RequestRouter::total() const {
     total.ranks.insert(total.ranks.end(), stats.ranks.begin(), stats.ranks.end());
   }
   total.kv_usage /= options_.groups;
+  total.balance = stats_.front().balance;
   return total;
 }
 

@@ -158,6 +158,7 @@ TEST(RequestRouter, StatisticsAreSumsOverGroups) {
     stats.expert_tokens = {{1, 2}, {3, rank}};
     observe(stats.decode_time, 1.0);
     stats.ranks = {{.rank = rank, .dummy_steps = 5 * rank}};
+    stats.balance = {.looks = 1, .moves = 8, .imbalance = 1.5};
     (*router).note(rank, stats);
   }
   const EngineStats total = (*router).total();
@@ -169,6 +170,7 @@ TEST(RequestRouter, StatisticsAreSumsOverGroups) {
   EXPECT_EQ(total.decode_time.sum, 2.0);
   ASSERT_EQ(total.ranks.size(), 4u);
   EXPECT_EQ(total.ranks[3].dummy_steps, 15);
+  EXPECT_EQ(total.balance.moves, 8) << "of all ranks together, whoever tells it";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace rota {
 namespace {
 
-constexpr size_t kWords = 5;  // of a header as it travels
+constexpr size_t kWords = 6;  // of a header as it travels
 
 void write(const StepHeader& header, std::span<int64_t> words) {
   words[0] = header.step;
@@ -15,6 +15,7 @@ void write(const StepHeader& header, std::span<int64_t> words) {
   words[2] = header.tokens;
   words[3] = header.message_bytes;
   words[4] = static_cast<int64_t>(header.loaded);
+  words[5] = static_cast<int64_t>(header.placement);
 }
 
 StepHeader read(std::span<const int64_t> words) {
@@ -22,7 +23,8 @@ StepHeader read(std::span<const int64_t> words) {
           .kind = static_cast<StepKind>(words[1]),
           .tokens = words[2],
           .message_bytes = words[3],
-          .loaded = static_cast<uint64_t>(words[4])};
+          .loaded = static_cast<uint64_t>(words[4]),
+          .placement = static_cast<uint64_t>(words[5])};
 }
 
 Status mismatch(std::string_view what, int a, const StepHeader& of_a, int b,
@@ -49,8 +51,10 @@ std::string_view to_string(StepKind kind) {
 }
 
 std::string describe(const StepHeader& header) {
-  return fmt::format("step {}, {}, {} tokens, {} bytes of messages, loaded {:016x}", header.step,
-                     to_string(header.kind), header.tokens, header.message_bytes, header.loaded);
+  return fmt::format(
+      "step {}, {}, {} tokens, {} bytes of messages, loaded {:016x}, experts placed {:016x}",
+      header.step, to_string(header.kind), header.tokens, header.message_bytes, header.loaded,
+      header.placement);
 }
 
 // Rank 0's piece is longer: it goes on with a length for each rank.
@@ -99,6 +103,9 @@ Status StepHeaders::check() const {
       return mismatch("have not loaded the same", 0, first, rank, it);
     }
     if (it.step != first.step) return mismatch("are not at the same step", 0, first, rank, it);
+    if (it.placement != first.placement) {
+      return mismatch("do not have experts in the same places", 0, first, rank, it);
+    }
     const int mate = rank / tp_ * tp_;
     const bool agree = it.tokens == of(mate).tokens;
     if (!agree) return mismatch("of one group run different tokens", mate, of(mate), rank, it);

@@ -2,8 +2,9 @@
 // an error with names, on all ranks, and never a hang.
 //
 // Contract: exchange() is collective. After it every rank knows what all others will do, so that all
-// take the same branch. kInternal: two ranks are not at the same step, did not load the same, or (of one
-// tensor-parallel group) do not run the same tokens; the message names both sides. Does not allocate.
+// take the same branch. kInternal: two ranks are not at the same step, did not load the same, do not have
+// experts in the same places, or (of one tensor-parallel group) do not run the same tokens; the message
+// names both sides. Does not allocate.
 //
 //   ROTA_RETURN_IF_ERROR(headers.exchange({.step = 7, .kind = StepKind::kWork, .tokens = 5}));
 //   if (headers.any(StepKind::kWork)) core.run_step(headers.tokens_of_group());
@@ -34,6 +35,7 @@ struct StepHeader {
   int64_t tokens = 0;
   int64_t message_bytes = 0;  // for rank 0
   uint64_t loaded = 0;        // hash of what this rank has loaded, and how (load_agreement.h)
+  uint64_t placement = 0;     // likewise of where experts lie, where they move (expert_balancer.h)
 };
 std::string describe(const StepHeader& header);
 

@@ -93,6 +93,15 @@ TEST(StepHeaders, ARankThatHasLoadedSomethingElseIsAnErrorOnAll) {
   }
 }
 
+TEST(StepHeaders, ARankWhoseExpertsLieElsewhereIsAnErrorOnAll) {
+  for (const Seen& it : exchange({{.placement = 0xabc}, {}, {.placement = 0xabc}}, 1, {0, 0, 0})) {
+    EXPECT_EQ(it.status.code(), StatusCode::kInternal);
+    EXPECT_THAT(it.status.message(),
+                AllOf(HasSubstr("ranks 0 and 1 do not have experts in the same places"),
+                      HasSubstr("experts placed 0000000000000abc")));
+  }
+}
+
 TEST(StepHeaders, RanksOfATensorParallelGroupRunTheSameTokens) {
   const std::vector<StepHeader> good = {{.tokens = 1}, {.tokens = 1}, {.tokens = 5}, {.tokens = 5}};
   for (const Seen& it : exchange(good, 2, {0, 0, 0, 0})) {

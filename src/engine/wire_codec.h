@@ -52,7 +52,8 @@ void visit_members(T& it, Visit&& visit) {
 template <Is<EngineTopology> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.tensor_parallel), visit(it.data_parallel), visit(it.expert_parallel);
-  visit(it.transport), visit(it.expert_placement), visit(it.ranks);
+  visit(it.transport), visit(it.expert_placement), visit(it.experts_move);
+  visit(it.redundant_experts), visit(it.ranks);
 }
 template <Is<RankPlace> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
@@ -69,6 +70,11 @@ void visit_members(T& it, Visit&& visit) {
   visit(it.steps), visit(it.dummy_steps), visit(it.header_bytes), visit(it.payload_bytes);
   visit(it.operations), visit(it.step_seconds), visit(it.communication_seconds);
   visit(it.header_seconds);
+  visit(it.expert_tokens);
+}
+template <Is<ExpertBalance> T, typename Visit>
+void visit_members(T& it, Visit&& visit) {
+  visit(it.looks), visit(it.moves), visit(it.imbalance);
 }
 template <Is<EngineStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
@@ -77,6 +83,7 @@ void visit_members(T& it, Visit&& visit) {
   visit(it.generation_tokens), visit(it.steps), visit(it.step_seconds), visit(it.major_faults);
   visit(it.iteration_tokens), visit(it.queue_time), visit(it.prefill_time);
   visit(it.decode_time), visit(it.expert_tokens), visit(it.ranks);
+  visit(it.balance);
 }
 template <Is<Start> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
