@@ -83,6 +83,25 @@ class EnginePage {
     }
     families_.push_back(std::move(family));
   }
+  // Bounded by the experts that a rank ever held.
+  void experts_of_ranks(const std::vector<RankStats>& ranks) {
+    MetricFamily family{"rota:rank_expert_tokens_total",
+                        "Tokens that each rank's experts served, over all layers.",
+                        MetricType::Counter,
+                        {}};
+    for (const RankStats& rank : ranks) {
+      for (size_t expert = 0; expert < rank.expert_tokens.size(); ++expert) {
+        if (rank.expert_tokens[expert] == 0) continue;
+        ClientMetric metric;
+        metric.label = labels_;
+        metric.label.push_back({"expert", std::to_string(expert)});
+        metric.label.push_back({"rank", std::to_string(rank.rank)});
+        metric.counter.value = static_cast<double>(rank.expert_tokens[expert]);
+        family.metric.push_back(std::move(metric));
+      }
+    }
+    if (!family.metric.empty()) families_.push_back(std::move(family));
+  }
   const std::vector<MetricFamily>& families() const { return families_; }
 
  private:
@@ -199,6 +218,17 @@ std::string Metrics::page(const EngineStats& engine) const {
                engine.replayed_requests);
   add_step_times(engine, page);
   page.experts(engine.expert_tokens);
+  page.experts_of_ranks(engine.ranks);
+  page.counter("rota:eplb_looks_total", "Times that ranks compared the load of their experts.",
+               engine.balance.looks);
+  page.counter("rota:eplb_moves_total",
+               "Experts that were moved or copied to another rank, over all layers.",
+               engine.balance.moves);
+  if (engine.balance.imbalance > 0) {
+    page.gauge("rota:expert_load_imbalance",
+               "Tokens of the rank with most of them over the mean, in the last window; 1 is even.",
+               engine.balance.imbalance);
+  }
   const prometheus::TextSerializer serializer;
   return serializer.Serialize(registry_.Collect()) + serializer.Serialize(page.families());
 }

@@ -1,9 +1,20 @@
 #include "server/topology_json.h"
 
+#include <numeric>
+
 namespace rota {
 namespace {
 
-OrderedJson rank_json(const RankPlace& place) {
+// Tokens that the experts of each rank served, over all layers; nothing where they are not dealt.
+OrderedJson tokens_served(const RankPlace& place, const EngineStats& stats) {
+  for (const RankStats& it : stats.ranks) {
+    if (it.rank != place.rank || it.expert_tokens.empty()) continue;
+    return std::accumulate(it.expert_tokens.begin(), it.expert_tokens.end(), int64_t{0});
+  }
+  return nullptr;
+}
+
+OrderedJson rank_json(const RankPlace& place, const EngineStats& stats) {
   return {{"rank", place.rank},
           {"data_rank", place.data_rank},
           {"tensor_rank", place.tensor_rank},
@@ -11,7 +22,8 @@ OrderedJson rank_json(const RankPlace& place) {
           {"pid", place.pid},
           {"threads", place.threads},
           {"cpus", place.cpus},
-          {"experts", place.experts}};
+          {"experts", place.experts},
+          {"expert_tokens_served", tokens_served(place, stats)}};
 }
 
 // Sent from rank to rank for each token that was run; nothing before one was.
@@ -26,16 +38,26 @@ OrderedJson bytes_a_token(const EngineStats& stats) {
   return static_cast<double>(bytes) / static_cast<double>(tokens);
 }
 
+OrderedJson balance_json(const EngineTopology& topology, const EngineStats& stats) {
+  if (!topology.experts_move) return nullptr;
+  const ExpertBalance& balance = stats.balance;
+  return {{"redundant_experts", topology.redundant_experts},
+          {"looks", balance.looks},
+          {"moves", balance.moves},
+          {"imbalance", balance.imbalance > 0 ? OrderedJson(balance.imbalance) : nullptr}};
+}
+
 }  // namespace
 
 OrderedJson topology_json(const EngineTopology& topology, const EngineStats& stats) {
   OrderedJson ranks = OrderedJson::array();
-  for (const RankPlace& it : topology.ranks) ranks.push_back(rank_json(it));
+  for (const RankPlace& it : topology.ranks) ranks.push_back(rank_json(it, stats));
   return {{"data_parallel_size", topology.data_parallel},
           {"tensor_parallel_size", topology.tensor_parallel},
           {"expert_parallel", topology.expert_parallel},
           {"transport", topology.transport},
           {"expert_placement", topology.expert_placement},
+          {"expert_balance", balance_json(topology, stats)},
           {"payload_bytes_a_token", bytes_a_token(stats)},
           {"ranks", std::move(ranks)}};
 }

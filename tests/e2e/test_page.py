@@ -99,6 +99,20 @@ class Page(unittest.TestCase):
             finally:
                 driver.quit()
 
+    def test_ranks_show_how_much_each_has_done(self):
+        with harness.Server(harness.demo_model("gpt-oss-bf16"), "-dp", 2, "-ep", "--enable-eplb",
+                            "--num-redundant-experts", 2) as server:
+            driver = browser()
+            try:
+                wait = ask(driver, server, "What is the capital of France?")
+                wait.until(lambda d: "% of the work" in d.find_element(By.ID, "rank-list").text)
+                bars = driver.find_element(By.ID, "rank-list").text
+                self.assertIn("rank 0 on", bars)
+                self.assertIn("rank 1 on", bars)
+                self.assertIn("moves so far", driver.find_element(By.ID, "balance").text)
+            finally:
+                driver.quit()
+
     def test_a_server_with_a_key_asks_for_it_once(self):
         with harness.Server(harness.demo_model("gpt-oss-bf16"), env={"ROTA_API_KEY": "open sesamé"}) as server:
             driver = browser()

@@ -128,6 +128,28 @@ class Ranks(unittest.TestCase):
         self.serve_and_compare(("-dp", 4, "-ep", "--all2all-backend", "low_latency",
                                 "--expert-placement-strategy", "round_robin"), 4, "low_latency", exactly=True)
 
+    def test_experts_move_and_no_answer_changes(self):
+        with RanksServer("-dp", 4, "-ep", "--enable-eplb", "--num-redundant-experts", 4, "--eplb-window-size", 5,
+                         "--eplb-step-interval", 5, "--check-collectives") as server:
+            pids = server.rank_pids()
+            for _ in range(2):  # before and after
+                self.assert_same(server.answers(), exactly=True)
+            deadline = time.monotonic() + 60
+            while server.metric("rota:eplb_moves_total") == 0 and time.monotonic() < deadline:
+                time.sleep(0.1)  # the figures of the last step come a little later
+            self.assertGreater(server.metric("rota:eplb_moves_total"), 0)
+            self.assertGreaterEqual(server.metric("rota:expert_load_imbalance"), 1)
+            page = server.request("GET", "/metrics").body.decode()
+            topology = server.topology()
+        for rank in range(4):
+            self.assertRegex(page, rf'rota:rank_expert_tokens_total{{.*expert="\d+".*rank="{rank}".*}} [1-9]')
+        experts = len({e for it in topology["ranks"] for e in it["experts"]})
+        self.assertEqual(sum(len(it["experts"]) for it in topology["ranks"]), experts + 4)
+        self.assertTrue(all(it["expert_tokens_served"] > 0 for it in topology["ranks"]))
+        self.assertGreater(topology["expert_balance"]["moves"], 0)
+        self.assertEqual(topology["expert_balance"]["redundant_experts"], 4)
+        self.assert_gone(server, pids)
+
     def test_a_killed_rank_brings_the_engine_down_and_up_again(self):
         with RanksServer("-dp", 2, "-ep", "--rank-timeout", 20) as server:
             first = server.rank_pids()

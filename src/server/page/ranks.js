@@ -1,10 +1,10 @@
-// The ranks: where each runs, what it holds, how tokens travel between them. Hidden where one process serves alone.
+// The ranks: where each runs, what it holds, how much its experts have done, how tokens travel between them.
+// Hidden where one process serves alone.
 //   showRanks(topology);      // of GET /v1/rota/topology
 'use strict';
 
 const showRanks = (() => {
-  const section = document.getElementById('ranks'), list = document.getElementById('rank-list');
-  const summary = document.getElementById('rank-summary');
+  const element = id => document.getElementById(id);
 
   // [0, 1, 2, 3, 8] as "0–3, 8".
   function spans(ids) {
@@ -26,27 +26,53 @@ const showRanks = (() => {
     return `${count.toFixed(1)} GB`;
   }
 
-  function card(rank, dealt) {
-    const item = document.createElement('li');
-    item.style.borderColor = board.rankColour(rank.rank);
-    const name = document.createElement('strong');
-    name.textContent = `rank ${rank.rank}`;
+  function made(tag, ...inside) {
+    const it = document.createElement(tag);
+    it.append(...inside);
+    return it;
+  }
+
+  // work: of all ranks' experts so far; nothing where every rank holds a part of each expert.
+  function card(rank, work) {
+    const colour = board.rankColour(rank.rank);
     const where = rank.cpus.length ? `CPU ${spans(rank.cpus)}` : `${rank.threads} thread${rank.threads > 1 ? 's' : ''}`;
-    const holds = dealt ? `experts ${spans(rank.experts)}` : 'a part of each expert';
-    item.append(name, ` on ${rank.host}, ${where}: ${holds}`);
+    const holds = work ? `experts ${spans(rank.experts)}` : 'a part of each expert';
+    const item = made('li', made('strong', `rank ${rank.rank}`), ` on ${rank.host}, ${where}: ${holds}`);
+    item.style.borderColor = colour;
+    if (!work || !work.all) return item;
+    const bar = made('div', made('span'));
+    bar.className = 'work';
+    bar.firstChild.style.background = colour;
+    bar.firstChild.style.width = `${100 * rank.expert_tokens_served / work.most}%`;
+    item.append(bar, `${Math.round(100 * rank.expert_tokens_served / work.all)} % of the work`);
     return item;
+  }
+
+  function workOf(topology) {
+    if (!topology.expert_parallel) return null;
+    const served = topology.ranks.map(rank => rank.expert_tokens_served ?? 0);
+    return {most: Math.max(...served), all: served.reduce((sum, n) => sum + n, 0)};
+  }
+
+  function balance(it) {
+    if (!it) return '';
+    const compared = it.imbalance === null ? '' :
+      ` When the ranks last compared their work, the busiest had ${it.imbalance.toFixed(2)} times the average (1 is even).`;
+    return `Busy experts are moved, or copied to a second rank: ${it.moves} moves so far.${compared}`;
   }
 
   return topology => {
     const dealt = topology.expert_parallel;
-    section.hidden = topology.ranks.length < 2;
-    if (section.hidden) return;
+    element('ranks').hidden = topology.ranks.length < 2;
+    if (element('ranks').hidden) return;
     const hosts = new Set(topology.ranks.map(rank => rank.host)).size;
     const travelled = topology.payload_bytes_a_token;
-    summary.textContent = `${topology.ranks.length} ranks on ${hosts} host${hosts > 1 ? 's' : ''}. ` +
+    element('rank-summary').textContent = `${topology.ranks.length} ranks on ${hosts} host${hosts > 1 ? 's' : ''}. ` +
       (dealt ? 'An expert\u2019s ring has the colour of the rank it lives on; ' : '') +
       `tokens travel by ${topology.transport}` + (travelled ? `, ${bytes(travelled)} for each.` : '.');
-    list.replaceChildren(...topology.ranks.map(rank => card(rank, dealt)));
+    const work = workOf(topology);
+    element('rank-list').replaceChildren(...topology.ranks.map(rank => card(rank, work)));
+    element('balance').textContent = balance(topology.expert_balance);
     board.setHomes(dealt ? topology.ranks.map(rank => rank.experts) : []);
   };
 })();
