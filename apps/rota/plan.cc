@@ -135,11 +135,9 @@ void plan_roofline(const PlanFlags& flags, const EngineOptions& options, const R
 }
 
 Status plan_transfer(const EngineOptions& options, ModelPlan& plan) {
-  const MoeParallel parallel{.shape = plan.parallel.shape,
-                             .transport = plan.parallel.transport,
-                             .placement = plan.parallel.placement};
-  ROTA_ASSIGN_OR_RETURN(const MoePlan first, plan_moe(moe_config(plan.config), options.moe,
-                                                      plan.engine.moe.context, parallel));
+  ROTA_ASSIGN_OR_RETURN(const MoePlan first,
+                        plan_moe(moe_config(plan.config), options.moe, plan.engine.moe.context,
+                                 plan.parallel.of_rank(0)));
   plan.transfer = transfer_size(first);
   return {};
 }

@@ -105,8 +105,7 @@ Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig
   ThreadTeam team({.threads = options.threads, .pin = false});
   ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(options.parallel));
   ModelOptions model = model_options(options, config, isa);
-  model.ranks.parallel = {
-      .shape = parallel.shape, .transport = parallel.transport, .placement = parallel.placement};
+  model.ranks.parallel = parallel.of_rank(0);
   ROTA_ASSIGN_OR_RETURN(const int64_t workspace, plan_workspace(config, model, team));
   return workspace + logits_bytes(options, config);
 }

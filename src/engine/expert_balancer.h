@@ -3,9 +3,9 @@
 // wherever they lie, and are added up in the same order (moe/prepare_finalize.h).
 //
 // Contract: after_step() is called by all ranks after each step that all ran, and is collective where something
-// is due, so at the same steps. All decide the same from the same counts (moe/balance_experts.h). One layer
-// changes after a step, so that none is long. placement() is part of the next step's header: ranks that hold experts
-// otherwise than others are an error with names.
+// is due, which is at the same steps. All decide the same from the same counts (moe/balance_experts.h). One
+// layer changes after a step, so that no pause is long. placement() is part of the next step's header: a rank that
+// holds other experts than the rest believe is an error with names.
 //
 //   ExpertBalancer balancer(model.mixtures(), control, team, {.window = 1000, .interval = 3000});
 //   ... a step ...
@@ -47,7 +47,7 @@ class ExpertBalancer {
     ExpertSlots slots;
   };
 
-  // Tokens of a window. slots: layer by layer, rank by rank, as its experts lie.
+  // Tokens of a window, layer by layer.
   struct Counts {
     std::vector<int64_t> of_expert;  // [layers * experts]
     std::vector<int64_t> of_rank;    // [layers * ranks]

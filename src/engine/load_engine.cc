@@ -55,10 +55,12 @@ Status read_configs(LoadedEngine& engine) {
   return {};
 }
 
-// Experts of other ranks are left alone, where they are whole.
+// Experts of other ranks are left alone, where they are whole and stay.
 OwnParts own_parts_of(const LoadedEngine& engine) {
   const MoeParallel& parallel = engine.ranks.parallel;
-  if (!parallel.shape.expert_parallel || parallel.shape.ranks() == 1) return {};
+  if (!parallel.shape.expert_parallel || parallel.shape.ranks() == 1 || parallel.experts_move) {
+    return {};
+  }
   const auto map = ExpertMap::make(engine.config.experts, parallel.shape.ranks(),
                                    parallel.shape.rank, parallel.placement);
   return map.ok() ? own_parts(*map) : OwnParts();

@@ -182,14 +182,13 @@ Status RankLoop::receive(int rank, wire::Message message) {
 
 Status RankLoop::step() {
   ROTA_RETURN_IF_ERROR(core_.run_step(headers_.tokens_of_group()));
-  if (balancer_) ROTA_RETURN_IF_ERROR(balancer_->after_step());
   seen();
   const int64_t tokens = headers_.of(control_->rank()).tokens;
   ++(tokens > 0 ? rank_stats_.steps : rank_stats_.dummy_steps);
   rank_stats_.tokens += tokens;
   stats_changed_ = true;
   tell_delivered();
-  return {};
+  return balancer_ ? balancer_->after_step() : Status();
 }
 
 void RankLoop::tell_delivered() {

@@ -101,6 +101,24 @@ TEST(RankPlan, ExpertsThatDoNotDivideAreDealtToTheFirst) {
   EXPECT_THAT(uneven->advice, HasSubstr("4 ranks would hold 32 each"));
 }
 
+// Each slot beyond one for each expert is an expert more that some rank holds.
+TEST(RankPlan, RedundantExpertsAreCounted) {
+  PlannedModel model;
+  model.options.moe.hidden_alignment = 256;  // so that experts are copied
+  model.parallel = {.data_parallel_size = 8, .enable_expert_parallel = true};
+  const RankPlan plain = model.ranks().front();
+  model.parallel.enable_eplb = true;
+  model.parallel.num_redundant_experts = 18;
+  const std::vector<RankPlan> ranks = model.ranks();
+  EXPECT_THAT(experts_of(ranks), ElementsAre(19, 19, 18, 18, 18, 18, 18, 18));
+  EXPECT_GT(plain.copied_bytes, 0);
+  EXPECT_EQ(ranks[0].copied_bytes, plain.copied_bytes / plain.experts * 19);
+  const auto warnings = model.warnings();
+  const PlanWarning* uneven = find(warnings, "uneven_experts");
+  ASSERT_NE(uneven, nullptr);
+  EXPECT_THAT(uneven->what, HasSubstr("146 experts, 18 of them redundant, over 8 ranks"));
+}
+
 TEST(RankPlan, AnEmptyRankIsNamedWithWhatToDo) {
   PlannedModel model;
   model.parallel.tensor_parallel_size = 16;
