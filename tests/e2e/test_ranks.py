@@ -3,11 +3,12 @@ import os
 import pathlib
 import re
 import signal
-import tempfile
 import time
 import unittest
 
 import harness
+import ranks
+from ranks import alive, shared_memory, stat_of
 
 MODEL = harness.GOLDENS / "gptoss-mxfp4-h160"
 FLAGS = ("--dtype", "float32", "--max-model-len", 256, "--kv-cache-memory-bytes", 32 << 20, "--max-num-seqs", 8,
@@ -15,39 +16,9 @@ FLAGS = ("--dtype", "float32", "--max-model-len", 256, "--kv-cache-memory-bytes"
 PROMPTS = ([1, 2, 3], [7, 5, 9, 11, 2], [4] * 20)
 
 
-def stat_of(pid):
-    """Name, state and parent of a process; nothing if it has ended."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    name, rest = text[text.index("(") + 1:].rsplit(")", 1)
-    fields = rest.split()
-    return name, fields[0], int(fields[1])
-
-
-def alive(pid):
-    found = stat_of(pid)
-    return found is not None and found[1] != "Z"
-
-
-class RanksServer(harness.Server):
-    """A server whose run folders are in a folder of the test's own."""
-
+class RanksServer(ranks.RanksServer):
     def __init__(self, *flags, model=None):
-        self.runtime = tempfile.TemporaryDirectory()
-        super().__init__(model or MODEL_WITH_TEXT, *FLAGS, *flags, env={"XDG_RUNTIME_DIR": self.runtime.name})
-
-    def stop(self):
-        super().stop()
-        self.left = sorted(it.name for it in pathlib.Path(self.runtime.name).iterdir())
-        self.runtime.cleanup()
-
-    def topology(self):
-        return self.json("GET", "/v1/rota/topology")
-
-    def rank_pids(self):
-        return [rank["pid"] for rank in self.topology()["ranks"]]
+        super().__init__(model or MODEL_WITH_TEXT, *FLAGS, *flags)
 
     def answers(self):
         """Tokens and logprobs of every prompt, greedy and sampled."""
@@ -59,12 +30,6 @@ class RanksServer(harness.Server):
                     **extra})["choices"][0]
                 found.append((choice["text"], choice["logprobs"]))
         return found
-
-
-def shared_memory():
-    """OpenMPI's and ours; other programs' files come and go."""
-    return {it.name for it in pathlib.Path("/dev/shm").iterdir()
-            if any(word in it.name for word in ("vader", "ompi", "osc", "rota", "pmix", "sm_segment"))}
 
 
 class Ranks(unittest.TestCase):
@@ -94,7 +59,7 @@ class Ranks(unittest.TestCase):
             for one, other in zip(logprobs["token_logprobs"], expected["token_logprobs"]):
                 self.assertAlmostEqual(one, other, delta=1e-3)
 
-    def serve_and_compare(self, flags, ranks, transport, exactly):
+    def serve_and_compare(self, flags, count, transport, exactly):
         with RanksServer("--check-collectives", *flags) as server:
             answers = server.answers()
             topology = server.topology()
@@ -103,15 +68,15 @@ class Ranks(unittest.TestCase):
             metrics = server.request("GET", "/metrics").body.decode()
         for name in ("step_seconds", "communication_seconds", "communication_bytes", "header_seconds"):
             values = re.findall(rf'^rota:{name}_total{{.*rank="(\d+)".*}} (\S+)$', metrics, re.MULTILINE)
-            self.assertEqual([int(rank) for rank, _ in values], list(range(ranks)), name)
+            self.assertEqual([int(rank) for rank, _ in values], list(range(count)), name)
             self.assertTrue(all(float(value) > 0 for _, value in values), (name, values))
         self.assert_same(answers, exactly)
-        self.assertEqual([it["rank"] for it in topology["ranks"]], list(range(ranks)))
-        self.assertEqual(len(set(pids)), ranks)
+        self.assertEqual([it["rank"] for it in topology["ranks"]], list(range(count)))
+        self.assertEqual(len(set(pids)), count)
         self.assertEqual(topology["transport"], transport)
         self.assertGreater(topology["payload_bytes_a_token"], 0)
         self.assertEqual({it["threads"] >= 1 for it in topology["ranks"]}, {True})
-        self.assertIn(f"rank {ranks - 1} (data ", log)
+        self.assertIn(f"rank {count - 1} (data ", log)
         self.assertEqual(server.process.returncode, 0)
         self.assert_gone(server, pids)
         return topology
