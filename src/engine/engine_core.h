@@ -68,6 +68,8 @@ class EngineCore {
   // tokens_of_group [dp]: this group's is what prepare_step() said; if that is 0 it runs the dummy
   // step. Only a failure that is no single request's is returned.
   Status run_step(std::span<const int64_t> tokens_of_group);
+  // Instead of run_step(): what was prepared is prepared anew, with requests that come before that.
+  void put_off_step() { prepared_ = {}; }
 
   // Ends every request with kError and this status.
   void fail_all(const Status& status);

@@ -82,6 +82,7 @@ Status RankLoop::run() {
     seen();
     if (headers_.any(StepKind::kStop)) return {};
     if (headers_.has_messages()) ROTA_RETURN_IF_ERROR(exchange_messages());
+    if (meets_again()) continue;
     if (headers_.any(StepKind::kWork)) {
       ROTA_RETURN_IF_ERROR(step());
     } else if (headers_.all(StepKind::kPark)) {
@@ -165,6 +166,13 @@ Status RankLoop::exchange_messages() {
   }
   tell_delivered();
   return {};
+}
+
+// All ranks decide alike: what they know of is in the headers.
+bool RankLoop::meets_again() {
+  met_ = !met_ && headers_.first_has_messages();
+  if (met_) core_.put_off_step();
+  return met_;
 }
 
 Status RankLoop::receive(int rank, wire::Message message) {

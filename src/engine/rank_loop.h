@@ -4,7 +4,9 @@
 //   execute      submits and cancels that came with the step before
 //   prepare      the scheduler says what this rank would run
 //   header       all ranks learn what all others have: tokens, messages (step_header.h)
-//   messages     rank 0 -> ranks: submits, cancels; ranks -> rank 0: outputs, statistics
+//   messages     rank 0 -> ranks: submits, cancels; ranks -> rank 0: outputs, statistics. What rank 0 says is
+//                executed, and tokens are counted anew, before the step: who comes waits for no step but
+//                the one that runs. Once in a row, so that a flood of messages does not stop the steps
 //   step         if any rank has tokens, all step; those without run the dummy step
 //   balance      with --enable-eplb, now and then after a step: experts move (expert_balancer.h)
 //   park         if none has anything, all sleep until rank 0 gets a request, or looks whether all are alive
@@ -71,6 +73,7 @@ class RankLoop {
   bool collect_messages();
   StepHeader header(int64_t tokens, bool stopping) const;
   Status exchange_messages();
+  bool meets_again();
   Status step();
   Status park();
 
@@ -102,6 +105,7 @@ class RankLoop {
   std::string to_execute_;  // frames from rank 0
   int64_t step_ = 0;
   bool delivered_ = false;  // outputs, since step_end was called
+  bool met_ = false;        // the last round was one of messages, without a step
   RankStats rank_stats_;
   const Communication before_steps_;  // of loading and warming up
   bool stats_changed_ = true;

@@ -287,6 +287,50 @@ TEST(RankLoop, ManyRequestsThatComeAndGo) {
   EXPECT_EQ(stats.kv_usage, 0);
 }
 
+class RandomShapes : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, RandomShapes,
+                         ::testing::Values("allgather_reducescatter", "alltoallv", "low_latency"),
+                         [](const auto& it) { return std::string(it.param); });
+
+// Every collective of every step compared over the ranks: 10,000 steps of each transport with ROTA_FULL.
+TEST_P(RandomShapes, StepAfterStepNoCollectiveDiffers) {
+  const int64_t goal = std::getenv("ROTA_FULL") != nullptr ? 10000 : 200;
+  RankedEngine ranks(ranked_options("mixtral-bf16-h72", experts_dealt(4, GetParam())));
+  ASSERT_TRUE(ranks.started()) << ranks.status(0).message();
+  std::mt19937 random(14);
+  std::atomic<int> live = 0;
+  std::atomic<int> failed = 0;
+  const auto steps = [&] {
+    const EngineStats stats = ranks.front().stats();
+    return stats.ranks.empty() ? 0 : stats.ranks[0].steps + stats.ranks[0].dummy_steps;
+  };
+  for (int number = 0; steps() < goal && failed == 0; ++number) {
+    while (live > static_cast<int>(random() % 16)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EngineRequest request = mixed_requests(1, static_cast<uint32_t>(random())).front();
+    request.id = std::to_string(number);
+    const auto open = std::make_shared<std::atomic<bool>>(true);
+    const auto ends = [&live, open] { live -= open->exchange(false) ? 1 : 0; };
+    ++live;
+    const Status status =
+        ranks.front().submit(std::move(request), [ends, &failed](const RequestOutput& output) {
+          failed += output.status.ok() ? 0 : 1;
+          if (output.finish_reason != FinishReason::kNone) ends();
+        });
+    ASSERT_TRUE(status.ok()) << status.message();
+    if (random() % 8 != 0) continue;
+    ranks.front().cancel(std::to_string(number));
+    ends();
+  }
+  EXPECT_TRUE(ranks.front().drain(300));
+  EXPECT_EQ(failed, 0);
+  ranks.end();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(ranks.status(rank).ok()) << ranks.status(rank).message();
+  }
+}
+
 TEST(RankLoop, ARankWithoutWorkFor500StepsDoesNotDrift) {
   testing::SmallEngineOptions small;
   small.max_model_len = 600;
@@ -309,6 +353,36 @@ TEST(RankLoop, ARankWithoutWorkFor500StepsDoesNotDrift) {
   const std::vector<Collected> answers = answers_of(ranks.front(), after);
   for (size_t i = 0; i < answers.size(); ++i) expect_same(answers[i], expected[i + 1], "after");
   EXPECT_EQ(groups_that_worked(settled_stats(ranks.front())), 3);
+}
+
+// What came while step n ran is in step n + 1.
+TEST(RankLoop, WhoComesDuringAStepWaitsForNoOtherStep) {
+  RankedEngine ranks(ranked_options("mixtral-bf16-h72", {.tensor_parallel_size = 2}));
+  ASSERT_TRUE(ranks.started()) << ranks.status(0).message();
+  const auto request = [](std::string id, int64_t tokens) {
+    EngineRequest it;
+    it.id = std::move(id);
+    it.prompt = {1, 2, 3};
+    it.sampling = {.temperature = 0, .max_tokens = tokens, .ignore_eos = true};
+    return it;
+  };
+  // On the engine's thread, both.
+  int of_first = 0;
+  int when_second_began = 0;
+  std::promise<void> done;
+  const auto second = [&](const RequestOutput& output) {
+    if (!output.tokens.empty()) when_second_began = of_first;
+  };
+  const auto first = [&](const RequestOutput& output) {
+    of_first += static_cast<int>(output.tokens.size());
+    if (of_first == 5) {
+      EXPECT_TRUE(ranks.front().submit(request("second", 1), second).ok());
+    }
+    if (output.finish_reason != FinishReason::kNone) done.set_value();
+  };
+  ASSERT_TRUE(ranks.front().submit(request("first", 12), first).ok());
+  done.get_future().wait();
+  EXPECT_EQ(when_second_began, 6);
 }
 
 double cpu_seconds() {

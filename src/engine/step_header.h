@@ -53,6 +53,7 @@ class StepHeaders {
   bool any(StepKind kind) const;
   bool all(StepKind kind) const;
   bool has_messages() const;
+  bool first_has_messages() const { return first_has_messages_; }  // rank 0, for any rank
   // Messages that this rank gets in this step: [ranks], in bytes.
   std::span<const int64_t> bytes_from() const { return bytes_from_; }
 
