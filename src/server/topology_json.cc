@@ -5,16 +5,13 @@
 namespace rota {
 namespace {
 
-// Tokens that the experts of each rank served, over all layers; nothing where they are not dealt.
-OrderedJson tokens_served(const RankPlace& place, const EngineStats& stats) {
-  for (const RankStats& it : stats.ranks) {
-    if (it.rank != place.rank || it.expert_tokens.empty()) continue;
-    return std::accumulate(it.expert_tokens.begin(), it.expert_tokens.end(), int64_t{0});
-  }
-  return nullptr;
+// Tokens that the experts of a rank served, over all layers; nothing where they are not dealt.
+OrderedJson tokens_served(const RankStats& stats) {
+  if (stats.expert_tokens.empty()) return nullptr;
+  return std::accumulate(stats.expert_tokens.begin(), stats.expert_tokens.end(), int64_t{0});
 }
 
-OrderedJson rank_json(const RankPlace& place, const EngineStats& stats) {
+OrderedJson rank_json(const RankPlace& place, const RankStats& stats) {
   return {{"rank", place.rank},
           {"data_rank", place.data_rank},
           {"tensor_rank", place.tensor_rank},
@@ -23,7 +20,20 @@ OrderedJson rank_json(const RankPlace& place, const EngineStats& stats) {
           {"threads", place.threads},
           {"cpus", place.cpus},
           {"experts", place.experts},
-          {"expert_tokens_served", tokens_served(place, stats)}};
+          {"expert_tokens_served", tokens_served(stats)},
+          {"tokens", stats.tokens},
+          {"steps", stats.steps},
+          {"dummy_steps", stats.dummy_steps},
+          {"payload_bytes", stats.payload_bytes},
+          {"header_bytes", stats.header_bytes}};
+}
+
+// What is known of it so far: one process counts no rank.
+RankStats stats_of(const EngineStats& stats, int64_t rank) {
+  for (const RankStats& it : stats.ranks) {
+    if (it.rank == rank) return it;
+  }
+  return {};
 }
 
 // Sent from rank to rank for each token that was run; nothing before one was.
@@ -51,7 +61,9 @@ OrderedJson balance_json(const EngineTopology& topology, const EngineStats& stat
 
 OrderedJson topology_json(const EngineTopology& topology, const EngineStats& stats) {
   OrderedJson ranks = OrderedJson::array();
-  for (const RankPlace& it : topology.ranks) ranks.push_back(rank_json(it, stats));
+  for (const RankPlace& it : topology.ranks) {
+    ranks.push_back(rank_json(it, stats_of(stats, it.rank)));
+  }
   return {{"data_parallel_size", topology.data_parallel},
           {"tensor_parallel_size", topology.tensor_parallel},
           {"expert_parallel", topology.expert_parallel},
