@@ -88,7 +88,11 @@ std::vector<std::string> environment_of(const MpiLaunch& launch) {
   if (!launch.reads_memory) {
     variables.propose("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   }
-  if (!on_this_host(launch)) return variables.take();
+  if (!on_this_host(launch)) {
+    // osc/ucx takes windows for itself also where UCX finds no network, and then fails to make one.
+    variables.propose("OMPI_MCA_osc", "^ucx");
+    return variables.take();
+  }
   variables.propose("OMPI_MCA_pml", "ob1");
   variables.propose("OMPI_MCA_btl", "self,vader");
   // Nobody is to be reached: mpirun need not find ssh.

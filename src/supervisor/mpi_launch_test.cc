@@ -61,6 +61,10 @@ TEST(MpiLaunch, OnSeveralHostsTheTransportIsMpisChoiceAndVariablesTravel) {
                           "hosts.txt", "-x", "PATH", "-x", "ROTA_ISA", "/opt/rota", "engine-rank"));
   EXPECT_THAT(mpi.environment, Not(Contains(HasSubstr("OMPI_MCA_btl="))));
   EXPECT_THAT(mpi.environment, Not(Contains(HasSubstr("plm_rsh_agent"))));
+  // Found with low_latency over TCP: "MPI_Win_allocate: MPI_ERR_WIN".
+  EXPECT_THAT(mpi.environment, Contains("OMPI_MCA_osc=^ucx"));
+  hosts.environment.emplace_back("OMPI_MCA_osc=ucx");
+  EXPECT_THAT(mpi_command(hosts).environment, Not(Contains("OMPI_MCA_osc=^ucx")));
 }
 
 TEST(MpiLaunch, AnAllocationIsNotOneHost) {
