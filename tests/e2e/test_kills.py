@@ -14,6 +14,7 @@ from asked import PATIENCE, Asked
 from ranks import RanksServer, alive, shared_memory, stat_of, wait_until
 
 RANKS = 3
+TOKENS = 8  # of each answer
 # Ranks are more than cores, and the machine has other work.
 FLAGS = ("--max-model-len", 1024, "--max-num-seqs", 8, "--max-num-batched-tokens", 32,
          "--kv-cache-memory-bytes", 64 << 20)
@@ -47,8 +48,8 @@ def deaths():
 def requests():
     """Greedy and sampled, streamed and not; the last two have prompts of many steps."""
     draw = random.Random(7)
-    prompts = [[draw.randrange(1000, 20000) for _ in range(length)] for length in (3, 8, 5, 12, 260, 300)]
-    return [{"model": "demo", "prompt": prompt, "max_tokens": 12, "ignore_eos": True, "logprobs": 1,
+    prompts = [[draw.randrange(1000, 20000) for _ in range(length)] for length in (3, 8, 5, 12, 560, 600)]
+    return [{"model": "demo", "prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 1,
              "stream": index % 2 == 0, **({"temperature": 0} if index % 4 < 2 else {"temperature": 0.9, "seed": index})}
             for index, prompt in enumerate(prompts)]
 
@@ -65,7 +66,7 @@ class Kills(unittest.TestCase):
                 it.join(PATIENCE)
             cls.expected = [it.said() for it in asked]
         for status, _, tokens, logprobs, ends in cls.expected:
-            assert (status, len(tokens), len(logprobs), ends) == (200, 12, 12, ["length"]), cls.expected
+            assert (status, len(tokens), len(logprobs), ends) == (200, TOKENS, TOKENS, ["length"]), cls.expected
 
     def setUp(self):
         self.shared_memory = shared_memory()
@@ -87,14 +88,13 @@ class Kills(unittest.TestCase):
 
     def in_prefill(self):
         asked = [Asked(self.server, body) for body in requests()]
-        self.wait(lambda: self.server.metric("vllm:num_requests_running") > 0, "prefills begin")
-        time.sleep(self.draw.uniform(0, 0.5))
+        time.sleep(self.draw.uniform(0.02, 0.12))  # of many times that
         self.assertEqual([it.tokens for it in asked[4:]], [[], []], "long prompts take many steps")
         return asked
 
     def in_decode(self):
         asked = [Asked(self.server, body) for body in requests()]
-        goal = self.draw.randrange(2, 8)
+        goal = self.draw.randrange(1, TOKENS - 2)
         self.wait(lambda: len(asked[0].tokens) >= goal, "tokens come")
         return asked
 
