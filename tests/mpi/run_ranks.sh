@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_ranks.sh RANKS PROGRAM [ARGUMENT...]: the program on so many ranks of this machine, however
-# many cores it has. Fails if any rank does. MPI's files lie in a folder of their own, which is
-# deleted.
+# many cores it has. Fails if any rank does, and then does not wait for the others. MPI's files lie
+# in a folder of their own, which is deleted.
 set -eu
 ranks=$1
 shift
@@ -18,15 +18,19 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_orte_tmpdir_base="$folder" OMPI_MCA_btl_vader_backing_directory="$folder"
 export OMPI_MCA_osc_sm_backing_directory="$folder"
 
-# Each rank says how it ended. mpirun's own word does not count: with PMIx 4.2.2 it sometimes waits
-# for itself for ever (PMIx_server_finalize) after all ranks are gone. Then it is killed.
+# Each rank says how it ended, also when mpirun ends it. mpirun's own word does not count: with PMIx
+# 4.2.2 it sometimes waits for itself for ever (PMIx_server_finalize) after all ranks are gone. Then
+# it is killed, and ranks that are left, whom it keeps waiting, with it.
 export ROTA_ENDED="$folder/ended"
 mkdir "$ROTA_ENDED"
-mpirun --timeout 200 -n "$ranks" sh -c \
-  '"$@"; code=$?; echo $code >"$ROTA_ENDED/$OMPI_COMM_WORLD_RANK"; exit $code' rank "$@" &
+mpirun --timeout 200 -n "$ranks" setpriv --pdeathsig KILL sh -c \
+  'trap : TERM; setpriv --pdeathsig KILL "$@"; code=$?
+   echo $code >"$ROTA_ENDED/$OMPI_COMM_WORLD_RANK"; exit $code' rank "$@" &
 mpirun=$!
 (
-  while [ "$(ls "$ROTA_ENDED" | wc -l)" -lt "$ranks" ]; do sleep 0.2; done
+  while [ "$(ls "$ROTA_ENDED" | wc -l)" -lt "$ranks" ] && ! cat "$ROTA_ENDED"/* | grep -qvx 0; do
+    sleep 0.2
+  done
   sleep 10
   kill -9 $mpirun
 ) 2>/dev/null &

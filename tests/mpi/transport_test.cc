@@ -98,6 +98,13 @@ TEST(Waiting, TakesLittleOfACore) {
   EXPECT_LT(cpu_seconds() - before, 0.1);  // of a second; found: 0.01
 }
 
+// Fails on purpose, for failed_test_ends.sh.
+TEST(Failure, DISABLED_OfOneRankEndsTheJob) {
+  const auto ranks = world({.timeout_seconds = 600});
+  ASSERT_NE(ranks->rank(), 1);
+  EXPECT_TRUE(ranks->barrier().ok());
+}
+
 }  // namespace
 }  // namespace rota
 
