@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import signal
+import tempfile
 import time
 import unittest
 
