@@ -138,6 +138,12 @@ void EngineFlags::add_to(CLI::App& app) {
   flag(app, "--max-num-seqs", o.max_num_seqs, "requests that run at once")->group(scheduling);
   flag(app, "--max-num-batched-tokens", o.max_num_batched_tokens, "tokens of a step")
       ->group(scheduling);
+  flag(app, "--cudagraph-capture-sizes", o.cudagraph_capture_sizes,
+       "decode batches whose step is captured at the start, e.g. 1,2,4 (default 1, 2, 4, 8 ... up "
+       "to "
+       "--max-num-seqs)")
+      ->group(scheduling);
+  toggle(app, "enforce-eager", o.enforce_eager, "capture no steps")->group(scheduling);
   flag(app, "--max-model-len", o.max_model_len, "longest sequence; 0: the model's, or what fits")
       ->group(scheduling);
   flag(app, "--max-waiting", o.max_waiting, "requests that may wait before clients get 429")

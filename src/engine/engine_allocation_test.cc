@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
+#include "comm/loopback.h"
 #include "engine/engine_core.h"
-#include "engine/testing/small_engine.h"
+#include "engine/testing/ranked_engine.h"
 
 namespace {
 std::atomic<int64_t> g_allocations = 0;
@@ -65,6 +68,74 @@ TEST(DecodeStep, DoesNotAllocate) {
   EXPECT_EQ(g_allocations - before, 0);
   EXPECT_TRUE(core->has_work());
 }
+
+// A rank's core, and steps of it in lockstep with the other ranks that have the same requests.
+class DecodingRank {
+ public:
+  DecodingRank(const EngineOptions& options, Communicator& ranks)
+      : loaded_(load_engine(options, ranks).value()),
+        core_(EngineCore::make(loaded_).value()),
+        tokens_(static_cast<size_t>(ranks.ranks())) {
+    for (int32_t i = 0; i < 3; ++i) {
+      EngineRequest request = testing::request_of({1, 2, 3, i}, 300, i % 2 == 0 ? 0.0 : 0.8);
+      request.id = fmt::format("request-{}", i);
+      request.sampling.seed = i;
+      EXPECT_TRUE(core_->add(std::move(request), [](const RequestOutput&) {}).ok());
+    }
+  }
+
+  Status steps(int count) {
+    for (int step = 0; step < count; ++step) {
+      std::fill(tokens_.begin(), tokens_.end(), core_->prepare_step());
+      ROTA_RETURN_IF_ERROR(
+          core_->run_step({.tokens_of_group = tokens_, .decodes = core_->prepared_decodes()}));
+    }
+    return {};
+  }
+  int64_t replays() { return core_->stats().replayed_steps; }
+
+ private:
+  LoadedEngine loaded_;
+  std::unique_ptr<EngineCore> core_;
+  std::vector<int64_t> tokens_;
+};
+
+// Replays of a captured step, from before its first to after its last on every rank.
+class ReplayOverRanks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ReplayOverRanks, DoesNotAllocate) {
+  constexpr int kRanks = 3;
+  constexpr int kReplays = 60;
+  const EngineOptions options =
+      testing::ranked_options("gptoss-mxfp4-h160", {.data_parallel_size = kRanks,
+                                                    .enable_expert_parallel = true,
+                                                    .all2all_backend = GetParam()});
+  LoopbackRanks loopback(kRanks, {.timeout_seconds = 120});
+  std::barrier border(kRanks);
+  std::atomic<int64_t> taken = 0;
+  const auto run = [&](int rank) {
+    DecodingRank it(options, loopback.communicator(rank));
+    EXPECT_TRUE(it.steps(10).ok());  // the prompts
+    const int64_t replays = it.replays();
+    border.arrive_and_wait();
+    const int64_t before = g_allocations;
+    border.arrive_and_wait();
+    EXPECT_TRUE(it.steps(kReplays).ok());
+    border.arrive_and_wait();
+    if (rank == 0) taken = g_allocations - before;
+    border.arrive_and_wait();
+    EXPECT_EQ(it.replays() - replays, kReplays);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(run, rank);
+  }
+  EXPECT_EQ(taken, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ReplayOverRanks,
+                         ::testing::Values("allgather_reducescatter", "alltoallv", "low_latency"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace rota

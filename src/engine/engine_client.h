@@ -92,8 +92,11 @@ struct EngineStats {
   int64_t preemptions = 0;
   int64_t prompt_tokens = 0;
   int64_t generation_tokens = 0;
-  int64_t steps = 0;
-  double step_seconds = 0;  // of one rank alone; of several: in `ranks`
+  int64_t steps = 0;           // = replayed_steps + eager_steps
+  int64_t replayed_steps = 0;  // of a captured decode step (step_captures.h)
+  int64_t eager_steps = 0;
+  int64_t captured_steps = 0;  // at the start
+  double step_seconds = 0;     // of one rank alone; of several: in `ranks`
   int64_t major_faults = 0;
   Histogram iteration_tokens;
   Histogram queue_time, prefill_time, decode_time;  // seconds

@@ -60,6 +60,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(LoadedEngine& loaded,
   std::unique_ptr<EngineCore> core(
       new EngineCore(loaded, std::move(logits), std::move(page_faults)));
   ROTA_RETURN_IF_ERROR(core->warm_up());
+  ROTA_RETURN_IF_ERROR(core->capture_steps());
+  core->forget_warm_up();
   return core;
 }
 
@@ -73,6 +75,7 @@ EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter 
       sampler_(info_.vocab_size, loaded.team->size()),
       logits_(std::move(logits)),
       results_(static_cast<size_t>(loaded.max_logit_rows)),
+      captures_(capture_sizes(loaded.options).value()),
       stats_(empty_stats()),
       page_faults_(std::move(page_faults)) {
   traced_rows_.reserve(results_.size());
@@ -82,7 +85,7 @@ EngineCore::EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter 
 }
 
 // A short prompt and two tokens, so that buffers, threads and pages are there for the first
-// request. Nothing of it stays: not in the statistics, not in the prefix cache (it fills no block).
+// request. Nothing of it stays in the prefix cache: it fills no block.
 Status EngineCore::warm_up() {
   EngineRequest request;
   request.id = "warm-up";
@@ -98,22 +101,56 @@ Status EngineCore::warm_up() {
   Status outcome;
   ROTA_RETURN_IF_ERROR(
       add(std::move(request), [&](const RequestOutput& output) { outcome = output.status; }));
-  std::vector<int64_t> tokens_of_group(static_cast<size_t>(loaded_.ranks.shape().dp));
-  while (has_work()) {
-    // The same request on every rank: all have as many tokens.
-    std::fill(tokens_of_group.begin(), tokens_of_group.end(), prepare_step());
-    ROTA_RETURN_IF_ERROR(run_step(tokens_of_group).with_context("warm-up step"));
-  }
+  while (has_work()) ROTA_RETURN_IF_ERROR(run_alike().with_context("warm-up step"));
   if (outcome.code() == StatusCode::kDataLoss) {
     log::warning("the warm-up step met damaged weights; requests that need them will fail");
   } else {
     ROTA_RETURN_IF_ERROR(outcome.with_context("warm-up step"));
   }
+  return {};
+}
+
+// A step of a warm-up: the same requests are on every rank, so all groups have as many tokens.
+Status EngineCore::run_alike() {
+  const std::vector<int64_t> tokens(static_cast<size_t>(loaded_.ranks.shape().dp), prepare_step());
+  return run_step({.tokens_of_group = tokens, .decodes = prepared_decodes_});
+}
+
+Status EngineCore::capture_steps() {
+  if (captures_.wanted().empty()) return {};
+  const Clock::time_point start = Clock::now();
+  for (const int64_t size : captures_.wanted()) {
+    ROTA_RETURN_IF_ERROR(capture_step(size).with_context(fmt::format("capture of {}", size)));
+  }
+  log::info("captured {} in {:.2f} s", captures_.describe(), seconds_since(start));
+  return {};
+}
+
+// Prompts of one token and one token to follow: a step with the shapes of a decode step. All the same
+// token, so that no more experts are read than one token needs. What the cache cannot hold at once
+// never runs at once: the capture is of as many as do.
+Status EngineCore::capture_step(int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    EngineRequest request;
+    request.id = fmt::format("capture-{}", i);
+    request.prompt = {0};
+    request.sampling.max_tokens = std::min<int64_t>(1, info_.max_model_len - 1);
+    request.sampling.ignore_eos = true;
+    ROTA_RETURN_IF_ERROR(add(std::move(request), [](const RequestOutput&) {}));
+  }
+  ROTA_RETURN_IF_ERROR(run_alike());
+  captures_.add(prepared_tokens_, forward_operations_);
+  while (has_work()) ROTA_RETURN_IF_ERROR(run_alike());
+  return {};
+}
+
+// Nothing of it stays in the statistics.
+void EngineCore::forget_warm_up() {
   stats_ = empty_stats();
+  stats_.captured_steps = std::ssize(captures_.captures());
   scheduler_.reset_counters();
   arrivals_ = 0;
   for (MoeLayer* layer : loaded_.model->mixtures()) layer->reset_served();
-  return {};
 }
 
 Status EngineCore::add(EngineRequest request, OutputFn on_output) {
@@ -189,7 +226,7 @@ void EngineCore::step() {
   ROTA_CHECK(alone(), "ranks step together");
   const int64_t tokens = prepare_step();
   if (tokens == 0) return reap();
-  const Status status = run_step({&tokens, 1});
+  const Status status = run_step({.tokens_of_group = {&tokens, 1}, .decodes = prepared_decodes_});
   ROTA_CHECK(status.ok(), status.message());
 }
 
@@ -197,17 +234,22 @@ int64_t EngineCore::prepare_step() {
   prepared_ = scheduler_.schedule();
   prepared_tokens_ = 0;
   for (const Chunk& chunk : prepared_) prepared_tokens_ += chunk.tokens;
+  prepared_decodes_ = prepared_tokens_ == std::ssize(prepared_);
   return prepared_tokens_;
 }
 
-Status EngineCore::run_step(std::span<const int64_t> tokens_of_group) {
+Status EngineCore::run_step(const StepTokens& step) {
   in_step_ = true;
-  tokens_of_group_ = tokens_of_group;
+  step_ = step;
   const Clock::time_point start = Clock::now();
   const int64_t faults = page_faults_();
   const std::span<const Chunk> chunks = std::exchange(prepared_, {});
-  const Status status = run(chunks);
-  if (!chunks.empty()) count_step(prepared_tokens_, faults);
+  const StepCapture* const replayed = captures_.find(step);
+  Status status = run(chunks);
+  if (status.ok() && replayed != nullptr && !alone()) {
+    status = check_replay(*replayed, forward_operations_);
+  }
+  if (!chunks.empty()) count_step(prepared_tokens_, faults, replayed != nullptr);
   stats_.step_seconds += seconds_since(start);
   in_step_ = false;
   reap();
@@ -240,14 +282,14 @@ void EngineCore::run_each_alone(std::span<const Chunk> chunks) {
   }
   for (const Chunk& chunk : chunks) {
     if (chunk.sequence->phase != Phase::kRunning) continue;
-    tokens_of_group_ = {&chunk.tokens, 1};
+    step_ = {.tokens_of_group = {&chunk.tokens, 1}, .decodes = chunk.tokens == 1};
     ROTA_CHECK(run({&chunk, 1}).ok(), "alone, a failure is the request's");
   }
 }
 
 Status EngineCore::forward() {
   StepBatch batch = plan_.batch();
-  batch.tokens_of_group = tokens_of_group_;
+  batch.tokens_of_group = step_.tokens_of_group;
   traced_rows_.clear();
   trace_of_use_.clear();
   for (const LogitUse& use : plan_.uses()) {
@@ -260,10 +302,17 @@ Status EngineCore::forward() {
     batch.trace = &recorder_;
   }
   const auto rows = static_cast<int64_t>(plan_.uses().size());
+  const int64_t before = operations();
   Status status = loaded_.model->forward(batch, *loaded_.cache, logits_.view().row_range(0, rows));
+  forward_operations_ = operations() - before;
   // What was cut off the end of a file reads as zeros up to the end of its page: no token of this.
   if (const std::string* file = loaded_.checkpoint->shrunk_file()) end_for_lost_file(*file);
   return status;
+}
+
+// Of all communicators of the model, so far.
+int64_t EngineCore::operations() const {
+  return loaded_.ranks.world->traffic().operations + loaded_.ranks.tensor->traffic().operations;
 }
 
 void EngineCore::sample_rows() {
@@ -389,8 +438,9 @@ void EngineCore::finish_with_error(Sequence& sequence, const Status& status) {
   deliver(sequence);
 }
 
-void EngineCore::count_step(int64_t tokens, int64_t faults_before) {
+void EngineCore::count_step(int64_t tokens, int64_t faults_before, bool replayed) {
   ++stats_.steps;
+  ++(replayed ? stats_.replayed_steps : stats_.eager_steps);
   observe(stats_.iteration_tokens, static_cast<double>(tokens));
   const int64_t faults = page_faults_() - faults_before;
   stats_.major_faults += faults;

@@ -16,7 +16,7 @@
 //
 //   const int64_t mine = core->prepare_step();
 //   ... tokens_of_group = what each data-parallel group says ...
-//   ROTA_RETURN_IF_ERROR(core->run_step(tokens_of_group));
+//   ROTA_RETURN_IF_ERROR(core->run_step({tokens_of_group, decodes on all groups}));
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@
 #include "engine/load_engine.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/step_captures.h"
 #include "engine/step_plan.h"
 #include "platform/memory.h"
 #include "tensor/matrix.h"
@@ -48,7 +49,8 @@ class EngineCore {
   // Pages that this process has waited for so far: those of a step are counted and warned of.
   using FaultCounter = std::function<int64_t()>;
 
-  // loaded outlives the core. Runs a warm-up step, so that the first request pays for nothing.
+  // loaded outlives the core. Runs warm-up steps and captures decode steps (step_captures.h), so
+  // that the first request pays for nothing.
   // Damaged weights that it meets are a warning: requests that need them will fail.
   static Result<std::unique_ptr<EngineCore>> make(LoadedEngine& loaded,
                                                   FaultCounter page_faults = major_page_faults);
@@ -65,9 +67,11 @@ class EngineCore {
 
   // The halves of a step. Between them no request is added or cancelled.
   int64_t prepare_step();  // the tokens that this rank will run; 0: nothing to do
-  // tokens_of_group [dp]: this group's is what prepare_step() said; if that is 0 it runs the dummy
+  // They are one for each sequence: a decode step; also with none.
+  bool prepared_decodes() const { return prepared_decodes_; }
+  // step.tokens_of_group: this group's is what prepare_step() said; if that is 0 it runs the dummy
   // step. Only a failure that is no single request's is returned.
-  Status run_step(std::span<const int64_t> tokens_of_group);
+  Status run_step(const StepTokens& step);
   // Instead of run_step(): what was prepared is prepared anew, with requests that come before that.
   void put_off_step() { prepared_ = {}; }
 
@@ -89,7 +93,12 @@ class EngineCore {
   };
   EngineCore(LoadedEngine& loaded, Matrix<float> logits, FaultCounter page_faults);
 
+  // Parts of make(), in order.
   Status warm_up();
+  Status capture_steps();
+  Status capture_step(int64_t size);
+  void forget_warm_up();
+  Status run_alike();
   std::unique_ptr<Sequence> make_sequence(EngineRequest request, OutputFn on_output);
   Status run(std::span<const Chunk> chunks);
   void run_each_alone(std::span<const Chunk> chunks);
@@ -104,7 +113,8 @@ class EngineCore {
   void clear_output(const Sequence& sequence);
   void deliver(Sequence& sequence);
   void finish_with_error(Sequence& sequence, const Status& status);
-  void count_step(int64_t tokens, int64_t faults_before);
+  int64_t operations() const;
+  void count_step(int64_t tokens, int64_t faults_before, bool replayed);
   void reap();
 
   LoadedEngine& loaded_;
@@ -125,7 +135,10 @@ class EngineCore {
   bool in_step_ = false;
   std::span<const Chunk> prepared_;  // of the step that has not run yet
   int64_t prepared_tokens_ = 0;
-  std::span<const int64_t> tokens_of_group_;  // of the step that runs
+  bool prepared_decodes_ = true;
+  StepTokens step_;  // of the step that runs
+  StepCaptures captures_;
+  int64_t forward_operations_ = 0;  // of the last forward pass, with other ranks
   uint64_t arrivals_ = 0;
   EngineStats stats_;
   FaultCounter page_faults_;

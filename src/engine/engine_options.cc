@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/parallel_choice.h"
+#include "engine/step_captures.h"
 #include "kernels/attention.h"
 
 namespace rota {
@@ -86,6 +87,8 @@ void for_each_member(Options& options, Visit&& visit) {
   visit("check_collectives", options.parallel.check_collectives);
   visit("max_num_seqs", options.max_num_seqs);
   visit("max_num_batched_tokens", options.max_num_batched_tokens);
+  visit("cudagraph_capture_sizes", options.cudagraph_capture_sizes);
+  visit("enforce_eager", options.enforce_eager);
   visit("max_model_len", options.max_model_len);
   visit("max_waiting", options.max_waiting);
   visit("memory_utilization", options.memory_utilization);
@@ -162,6 +165,7 @@ Status validate(const EngineOptions& options) {
     return invalid_argument("--memory-utilization: {} is not in (0, 1]",
                             options.memory_utilization);
   }
+  ROTA_RETURN_IF_ERROR(status_of(capture_sizes(options)));
   return status_of(choose_parallel(options.parallel));
 }
 

@@ -54,6 +54,9 @@ struct EngineOptions {
 
   // The step and the cache.
   int64_t max_num_seqs = 64;
+  // Decode batches captured at the start (step_captures.h): "1,2,4"; empty: 1, 2, 4, 8 ...
+  std::string cudagraph_capture_sizes;
+  bool enforce_eager = false;            // no captures
   int64_t max_num_batched_tokens = 512;  // a step's tokens: bounds the pause of running streams
   int64_t max_model_len = 0;             // 0: the model's, or what fits
   int64_t max_waiting = 1024;            // queue places behind the running requests

@@ -55,6 +55,9 @@ void add(EngineStats& total, const EngineStats& part) {
   total.prompt_tokens += part.prompt_tokens;
   total.generation_tokens += part.generation_tokens;
   total.steps += part.steps;
+  total.replayed_steps += part.replayed_steps;
+  total.eager_steps += part.eager_steps;
+  total.captured_steps = std::max(total.captured_steps, part.captured_steps);  // all capture alike
   total.major_faults += part.major_faults;
   add(total.iteration_tokens, part.iteration_tokens);
   add(total.queue_time, part.queue_time);

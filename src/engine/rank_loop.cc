@@ -150,6 +150,7 @@ StepHeader RankLoop::header(int64_t tokens, bool stopping) const {
   return {.step = step_,
           .kind = kind,
           .tokens = tokens,
+          .decodes = core_.prepared_decodes(),
           .message_bytes = messages_.bytes_to()[0],
           .loaded = loaded_.hash,
           .placement = balancer_ ? balancer_->placement() : 0};
@@ -189,7 +190,8 @@ Status RankLoop::receive(int rank, wire::Message message) {
 }
 
 Status RankLoop::step() {
-  ROTA_RETURN_IF_ERROR(core_.run_step(headers_.tokens_of_group()));
+  ROTA_RETURN_IF_ERROR(core_.run_step(
+      {.tokens_of_group = headers_.tokens_of_group(), .decodes = headers_.decodes()}));
   seen();
   const int64_t tokens = headers_.of(control_->rank()).tokens;
   ++(tokens > 0 ? rank_stats_.steps : rank_stats_.dummy_steps);

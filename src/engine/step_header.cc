@@ -7,24 +7,26 @@
 namespace rota {
 namespace {
 
-constexpr size_t kWords = 6;  // of a header as it travels
+constexpr size_t kWords = 7;  // of a header as it travels
 
 void write(const StepHeader& header, std::span<int64_t> words) {
   words[0] = header.step;
   words[1] = static_cast<int64_t>(header.kind);
   words[2] = header.tokens;
-  words[3] = header.message_bytes;
-  words[4] = static_cast<int64_t>(header.loaded);
-  words[5] = static_cast<int64_t>(header.placement);
+  words[3] = static_cast<int64_t>(header.decodes);
+  words[4] = header.message_bytes;
+  words[5] = static_cast<int64_t>(header.loaded);
+  words[6] = static_cast<int64_t>(header.placement);
 }
 
 StepHeader read(std::span<const int64_t> words) {
   return {.step = words[0],
           .kind = static_cast<StepKind>(words[1]),
           .tokens = words[2],
-          .message_bytes = words[3],
-          .loaded = static_cast<uint64_t>(words[4]),
-          .placement = static_cast<uint64_t>(words[5])};
+          .decodes = words[3] != 0,
+          .message_bytes = words[4],
+          .loaded = static_cast<uint64_t>(words[5]),
+          .placement = static_cast<uint64_t>(words[6])};
 }
 
 Status mismatch(std::string_view what, int a, const StepHeader& of_a, int b,
@@ -52,9 +54,9 @@ std::string_view to_string(StepKind kind) {
 
 std::string describe(const StepHeader& header) {
   return fmt::format(
-      "step {}, {}, {} tokens, {} bytes of messages, loaded {:016x}, experts placed {:016x}",
-      header.step, to_string(header.kind), header.tokens, header.message_bytes, header.loaded,
-      header.placement);
+      "step {}, {}, {} tokens{}, {} bytes of messages, loaded {:016x}, experts placed {:016x}",
+      header.step, to_string(header.kind), header.tokens, header.decodes ? "" : " of prompts too",
+      header.message_bytes, header.loaded, header.placement);
 }
 
 // Rank 0's piece is longer: it goes on with a length for each rank.
@@ -107,11 +109,13 @@ Status StepHeaders::check() const {
       return mismatch("do not have experts in the same places", 0, first, rank, it);
     }
     const int mate = rank / tp_ * tp_;
-    const bool agree = it.tokens == of(mate).tokens;
+    const bool agree = it.tokens == of(mate).tokens && it.decodes == of(mate).decodes;
     if (!agree) return mismatch("of one group run different tokens", mate, of(mate), rank, it);
   }
   return {};
 }
+
+bool StepHeaders::decodes() const { return std::ranges::all_of(headers_, &StepHeader::decodes); }
 
 bool StepHeaders::any(StepKind kind) const {
   return std::ranges::any_of(headers_, [&](const StepHeader& it) { return it.kind == kind; });

@@ -7,7 +7,7 @@
 // names both sides. Does not allocate.
 //
 //   ROTA_RETURN_IF_ERROR(headers.exchange({.step = 7, .kind = StepKind::kWork, .tokens = 5}));
-//   if (headers.any(StepKind::kWork)) core.run_step(headers.tokens_of_group());
+//   if (headers.any(StepKind::kWork)) core.run_step({headers.tokens_of_group(), headers.decodes()});
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ struct StepHeader {
   int64_t step = 0;
   StepKind kind = StepKind::kPark;
   int64_t tokens = 0;
+  bool decodes = true;        // they are one for each of its sequences; true with none
   int64_t message_bytes = 0;  // for rank 0
   uint64_t loaded = 0;        // hash of what this rank has loaded, and how (load_agreement.h)
   uint64_t placement = 0;     // likewise of where experts lie, where they move (expert_balancer.h)
@@ -50,6 +51,7 @@ class StepHeaders {
   // Of the step that was exchanged last.
   const StepHeader& of(int rank) const { return headers_[static_cast<size_t>(rank)]; }
   std::span<const int64_t> tokens_of_group() const { return tokens_; }  // [ranks / tp]
+  bool decodes() const;                                                 // on every rank
   bool any(StepKind kind) const;
   bool all(StepKind kind) const;
   bool has_messages() const;

@@ -80,7 +80,8 @@ template <Is<EngineStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
   visit(it.running), visit(it.waiting), visit(it.kv_usage), visit(it.prefix_queries);
   visit(it.prefix_hits), visit(it.preemptions), visit(it.prompt_tokens);
-  visit(it.generation_tokens), visit(it.steps), visit(it.step_seconds), visit(it.major_faults);
+  visit(it.generation_tokens), visit(it.steps), visit(it.replayed_steps), visit(it.eager_steps);
+  visit(it.captured_steps), visit(it.step_seconds), visit(it.major_faults);
   visit(it.iteration_tokens), visit(it.queue_time), visit(it.prefill_time);
   visit(it.decode_time), visit(it.expert_tokens), visit(it.ranks);
   visit(it.balance);

@@ -209,6 +209,12 @@ std::string Metrics::page(const EngineStats& engine) const {
   page.histogram("vllm:request_decode_time_seconds", "From first token to last.",
                  engine.decode_time);
   page.counter("rota:steps_total", "Steps of the engine.", engine.steps);
+  page.counter("rota:step_plan_captures_total", "Decode steps captured at the start.",
+               engine.captured_steps);
+  page.counter("rota:step_plan_replays_total", "Steps that replayed a captured decode step.",
+               engine.replayed_steps);
+  page.counter("rota:step_plan_eager_steps_total", "Steps that are no replays.",
+               engine.eager_steps);
   page.counter("rota:major_page_faults_total", "Page faults in steps that waited for the disk.",
                engine.major_faults);
   page.counter("rota:engine_restarts_total", "Times that the engine was started again.",
