@@ -7,11 +7,10 @@
 #include <memory>
 #include <string>
 
-#include "engine/in_process_engine.h"
-#include "engine/parallel_choice.h"
-#include "platform/clock.h"
+#include "checkpoint/locate.h"
 #include "rota/command.h"
 #include "rota/flags.h"
+#include "rota/open_engine.h"
 #include "rota/request_stream.h"
 #include "server/app.h"
 
@@ -21,6 +20,7 @@ namespace {
 struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  std::string hostfile;
   std::string system;
   std::string once;
   CLI::Option* once_option = nullptr;
@@ -57,9 +57,13 @@ class Printer {
 
 class Conversation {
  public:
-  Conversation(const ChatFlags& flags, InProcessEngine& engine, const ModelText& text,
-               SamplingParams sampling)
-      : flags_(flags), engine_(engine), text_(text), sampling_(std::move(sampling)) {
+  Conversation(const ChatFlags& flags, EngineClient& engine, int64_t max_model_len,
+               const ModelText& text, SamplingParams sampling)
+      : flags_(flags),
+        engine_(engine),
+        max_model_len_(max_model_len),
+        text_(text),
+        sampling_(std::move(sampling)) {
     if (!flags.system.empty()) messages_.push_back({{"role", "system"}, {"content", flags.system}});
   }
 
@@ -89,8 +93,7 @@ class Conversation {
     request.id = fmt::format("chat-{}", ++turn_);
     request.prompt = prompt.ids;
     request.sampling = sampling_;
-    const int64_t room =
-        engine_.loaded().kv.max_model_len - static_cast<int64_t>(prompt.ids.size());
+    const int64_t room = max_model_len_ - static_cast<int64_t>(prompt.ids.size());
     request.sampling.max_tokens =
         flags_.max_tokens > 0 ? flags_.max_tokens : std::max<int64_t>(1, room);
     request.sampling.stop_token_ids = text_.chat->stop_token_ids();
@@ -120,7 +123,8 @@ class Conversation {
   }
 
   const ChatFlags& flags_;
-  InProcessEngine& engine_;
+  EngineClient& engine_;
+  int64_t max_model_len_;
   const ModelText& text_;
   SamplingParams sampling_;
   OrderedJson messages_ = OrderedJson::array();
@@ -169,19 +173,17 @@ Status check(const ChatFlags& flags) {
 Status chat(const ChatFlags& flags) {
   ROTA_RETURN_IF_ERROR(check(flags));
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
-  ROTA_RETURN_IF_ERROR(check_one_rank("chat", options.parallel));
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
   ROTA_ASSIGN_OR_RETURN(const ModelText text, load_model_text(location.dir));
   if (!text.chat) return text.chat_problem;
-  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessEngine> engine,
-                        InProcessEngine::start(options));
-  const bool neutral = options.generation_config == GenerationConfigChoice::kNone;
-  SamplingParams sampling = flags.sampling.over(
-      neutral ? SamplingParams{} : default_sampling(engine->loaded().generation));
-  Conversation conversation(flags, *engine, text, std::move(sampling));
+  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineClient> engine,
+                        open_engine(options, flags.hostfile));
+  ROTA_ASSIGN_OR_RETURN(const EngineInfo info, engine->info());
+  Conversation conversation(flags, *engine, info.max_model_len, text,
+                            flags.sampling.over(info.default_sampling));
   return flags.once.empty() ? talk(conversation) : conversation.ask(flags.once);
 }
 
@@ -191,6 +193,7 @@ CommandRun add_chat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App& command = *app.add_subcommand("chat", "talk with a model on the terminal");
   flags->engine.add_to(command);
+  hostfile_flag(command, flags->hostfile);
   flags->sampling.add_to(command);
   flags->once_option = flag(command, "--once", flags->once, "answer this one message and exit")
                            ->type_name("MESSAGE");

@@ -35,6 +35,13 @@ CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const s
       ->envname(environment_name("--" + name));
 }
 
+CLI::Option* hostfile_flag(CLI::App& app, std::string& path) {
+  return flag(app, "--hostfile", path,
+              "of several ranks: MPI's list of hosts, one a line with slots=N; default: this host")
+      ->type_name("FILE")
+      ->group("Ranks");
+}
+
 Result<std::string> read_flag_file(std::string_view flag, const std::string& path) {
   constexpr int64_t kMaxBytes = 1 << 30;
   Result<std::string> text = read_file(path, kMaxBytes);

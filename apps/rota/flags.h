@@ -57,6 +57,9 @@ CLI::Option* toggle(CLI::App& app, const std::string& name, bool& value, const s
 // The whole of the file that a flag names; the message names both.
 Result<std::string> read_flag_file(std::string_view flag, const std::string& path);
 
+// --hostfile, of the commands that start ranks.
+CLI::Option* hostfile_flag(CLI::App& app, std::string& path);
+
 // The parser knows no short names of two letters: -tp, -dp and -ep become the flags that they stand
 // for, with or without "=VALUE".
 void expand_short_flags(std::vector<std::string>& arguments);

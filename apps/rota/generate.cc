@@ -4,13 +4,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "engine/in_process_engine.h"
-#include "engine/parallel_choice.h"
+#include "checkpoint/locate.h"
 #include "engine/text_generation.h"
 #include "rota/command.h"
 #include "rota/flags.h"
+#include "rota/open_engine.h"
 #include "rota/request_stream.h"
-#include "server/app.h"
+#include "text/tokenizer.h"
 
 namespace rota {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 struct GenerateFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  std::string hostfile;
   std::string prompt;
   std::string prompt_ids;
   std::vector<std::string> stop;
@@ -52,7 +53,6 @@ Status generate(const GenerateFlags& flags) {
     return invalid_argument("--max-tokens: {} is not at least 1", flags.max_tokens);
   ROTA_RETURN_IF_ERROR(flags.sampling.check());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
-  ROTA_RETURN_IF_ERROR(check_one_rank("generate", options.parallel));
   options.max_num_seqs = 1;
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
@@ -74,11 +74,10 @@ Status generate(const GenerateFlags& flags) {
   } else {
     ROTA_ASSIGN_OR_RETURN(request.prompt, parse_ids(flags.prompt_ids));
   }
-  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessEngine> engine,
-                        InProcessEngine::start(options));
-  const bool neutral = options.generation_config == GenerationConfigChoice::kNone;
-  request.sampling = flags.sampling.over(neutral ? SamplingParams{}
-                                                 : default_sampling(engine->loaded().generation));
+  ROTA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineClient> engine,
+                        open_engine(options, flags.hostfile));
+  ROTA_ASSIGN_OR_RETURN(const EngineInfo info, engine->info());
+  request.sampling = flags.sampling.over(info.default_sampling);
   request.sampling.max_tokens = flags.max_tokens;
   request.sampling.ignore_eos = flags.ignore_eos;
   request.sampling.logprobs = 0;
@@ -136,6 +135,7 @@ CommandRun add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App& command = *app.add_subcommand("generate", "complete a prompt on the terminal");
   flags->engine.add_to(command);
+  hostfile_flag(command, flags->hostfile);
   flags->sampling.add_to(command);
   flag(command, "--prompt", flags->prompt, "text to go on from");
   flag(command, "--prompt-ids", flags->prompt_ids, "token ids to go on from: 1,2,3");

@@ -1,5 +1,6 @@
-// rota score MODEL --ids-file F.json --out F.safetensors: logits (and more) of given token ids, named as the
-// reference goldens are.
+// rota score MODEL --ids-file F.json: of given token ids, the logprob of each (--json), or logits and more as
+// a file (--out F.safetensors) whose tensors are named as the reference goldens are.
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -10,6 +11,8 @@
 #include "engine/parallel_choice.h"
 #include "rota/command.h"
 #include "rota/flags.h"
+#include "rota/open_engine.h"
+#include "rota/prompt_logprobs.h"
 #include "rota/scoring.h"
 
 namespace rota {
@@ -21,6 +24,8 @@ struct ScoreFlags {
   std::string out;
   std::vector<std::string> dump;
   bool alone = false;
+  bool json = false;
+  std::string hostfile;
 };
 
 Result<std::vector<ScoredSequence>> read_ids(const std::string& path) {
@@ -137,6 +142,38 @@ class Collector final : public ScoreSink, public ForwardTrace {
   std::map<std::string, Gathered> tensors_;
 };
 
+// {"NAME": {"token_ids": [...], "logprobs": [null, ...]}, ...}: floats are printed so that they read back the
+// same.
+Status score_as_json(const ScoreFlags& flags, std::span<const ScoredSequence> sequences,
+                     const EngineOptions& options) {
+  ROTA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<EngineClient> engine,
+      open_engine(prompt_options(options, sequences, flags.alone), flags.hostfile));
+  ROTA_ASSIGN_OR_RETURN(const auto logprobs, prompt_logprobs(*engine, sequences, flags.alone));
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array({nullptr});
+    for (const float value : logprobs[i]) list.push_back(static_cast<double>(value));
+    out[sequences[i].name] = {{"token_ids", sequences[i].ids}, {"logprobs", std::move(list)}};
+  }
+  std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return {};
+}
+
+Status check(const ScoreFlags& flags, const EngineOptions& options) {
+  if (flags.json == !flags.out.empty()) {
+    return invalid_argument(
+        "give either --out FILE (logits) or --json (the logprob of each token, on standard "
+        "output)");
+  }
+  if (flags.json) {
+    if (flags.dump.empty()) return {};
+    return invalid_argument("--dump {}: goes into the file of --out, not with --json",
+                            flags.dump.front());
+  }
+  return check_one_rank("score --out", options.parallel);
+}
+
 Status score(const ScoreFlags& flags) {
   const std::set<std::string> dump(flags.dump.begin(), flags.dump.end());
   for (const std::string& what : dump) {
@@ -146,7 +183,8 @@ Status score(const ScoreFlags& flags) {
   }
   ROTA_ASSIGN_OR_RETURN(const std::vector<ScoredSequence> sequences, read_ids(flags.ids_file));
   ROTA_ASSIGN_OR_RETURN(const EngineOptions options, flags.engine.resolve());
-  ROTA_RETURN_IF_ERROR(check_one_rank("score", options.parallel));
+  ROTA_RETURN_IF_ERROR(check(flags, options));
+  if (flags.json) return score_as_json(flags, sequences, options);
   ROTA_ASSIGN_OR_RETURN(LoadedEngine engine, load_engine(scoring_options(options, sequences)));
   Collector collector(sequences, engine.config, dump.contains("hidden"), dump.contains("router"));
   if (flags.alone) {
@@ -170,14 +208,16 @@ Status score(const ScoreFlags& flags) {
 
 CommandRun add_score(CLI::App& app) {
   auto flags = std::make_shared<ScoreFlags>();
-  CLI::App& command =
-      *app.add_subcommand("score", "logits of given token ids, as a safetensors file");
+  CLI::App& command = *app.add_subcommand("score", "logprobs or logits of given token ids");
   flags->engine.add_to(command);
+  hostfile_flag(command, flags->hostfile);
   flag(command, "--ids-file", flags->ids_file, "JSON: {\"NAME\": [token ids], ...}")->required();
-  flag(command, "--out", flags->out, "safetensors file to write: NAME.logits [T, V]")->required();
+  flag(command, "--out", flags->out, "safetensors file to write: NAME.logits [T, V]; of one rank");
   list_flag(command, "--dump", flags->dump,
             "also NAME.hidden and NAME.router.N.{ids,weights}: hidden,router")
       ->delimiter(',');
+  toggle(command, "json", flags->json,
+         "one JSON object: NAME.token_ids and NAME.logprobs, of each token after those before it");
   toggle(command, "alone", flags->alone, "one sequence after another instead of one batch");
   return [flags] { return score(*flags); };
 }

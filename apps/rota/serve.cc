@@ -17,13 +17,11 @@
 #include "base/log.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/locate.h"
-#include "checkpoint/model_config.h"
-#include "engine/engine_plan.h"
 #include "engine/load_engine.h"
 #include "platform/clock.h"
-#include "platform/cpu.h"
 #include "rota/command.h"
 #include "rota/flags.h"
+#include "rota/open_engine.h"
 #include "server/app.h"
 #include "server/http/http_server.h"
 #include "supervisor/engine_process.h"
@@ -162,11 +160,7 @@ Status serve(const ServeFlags& flags) {
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
-  // Faults of the model's folder and of the flags are told now, before a process is started for it.
-  ROTA_ASSIGN_OR_RETURN(const ModelConfig config,
-                        read_model_config(location.dir, {.hf_overrides = options.hf_overrides}));
-  ROTA_ASSIGN_OR_RETURN(const EnginePlan plan, plan_engine(options, config, detect_cpu()));
-  ROTA_RETURN_IF_ERROR(Status(status_of(plan_kv_budget(memory_profile(plan, options, config, 0)))));
+  ROTA_RETURN_IF_ERROR(check_engine(options, location.dir));
   ROTA_ASSIGN_OR_RETURN(const GenerationConfig generation, read_generation_config(location.dir));
   ROTA_ASSIGN_OR_RETURN(ModelText text, load_model_text(location.dir));
 
@@ -240,10 +234,7 @@ CommandRun add_serve(CLI::App& app) {
   flag(command, "--max-failure-minutes", flags->restarts.max_failure_minutes,
        "minutes of service in which failures of the engine are counted")
       ->group(group);
-  flag(command, "--hostfile", flags->hostfile,
-       "of several ranks: MPI's list of hosts, one a line with slots=N; default: this host")
-      ->type_name("FILE")
-      ->group("Ranks");
+  hostfile_flag(command, flags->hostfile);
   return [flags] { return serve(*flags); };
 }
 

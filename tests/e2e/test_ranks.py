@@ -1,4 +1,5 @@
 """Several ranks under `rota serve`: the answers of one process, and nothing left behind, whatever ends them."""
+import json
 import os
 import pathlib
 import re
@@ -175,11 +176,64 @@ class Ranks(unittest.TestCase):
         self.assertEqual(log.count("ranks by"), 1)
         self.assertEqual(server.left, [])
 
-    def test_the_other_commands_refuse_several_ranks(self):
-        for command, flags in (("generate", ("--prompt-ids", "1,2")), ("bench", ()), ("chat", ())):
+    def test_commands_that_look_into_one_process_refuse_several_ranks(self):
+        ids = harness.OUTPUT / "ranks-ids.json"
+        ids.write_text('{"a": [1, 2, 3]}')
+        out = ("--ids-file", ids, "--out", harness.OUTPUT / "ranks-out.safetensors")
+        for command, flags, named in (("bench", (), "bench"), ("score", out, "score --out")):
             done = harness.rota(command, MODEL, "-dp", 2, *flags, check=False)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"--data-parallel-size 2: `rota {command}` runs in one process", done.stderr)
+            self.assertIn(f"--data-parallel-size 2: `rota {named}` runs in one process", done.stderr)
+        done = harness.rota("score", MODEL, *out, "--json", check=False)
+        self.assertIn("give either --out FILE", done.stderr)
+
+
+class Commands(unittest.TestCase):
+    """Other commands start ranks of their own: the same bits, and nothing is left behind."""
+
+    def over_ranks(self, *command):
+        """What a command prints in one process, and over ranks."""
+        command = [*command[:1], MODEL_WITH_TEXT, *command[1:], *FLAGS]
+        alone = harness.rota(*command, "--threads", 1).stdout
+        before = shared_memory()
+        with tempfile.TemporaryDirectory() as runtime:
+            ranks = harness.rota(*command, *self.RANKS, env={**os.environ, "XDG_RUNTIME_DIR": runtime})
+            self.assertEqual(os.listdir(runtime), [])
+        self.assertEqual(shared_memory() - before, set())
+        self.assertIn("2 ranks by", ranks.stderr)
+        return alone, ranks.stdout
+
+    RANKS = ("-dp", 2, "-ep", "--check-collectives")
+
+    def test_generate(self):
+        for flags in (("--temperature", 0), ("--temperature", 0.9, "--seed", 3)):
+            alone, ranks = self.over_ranks("generate", "--prompt-ids", "7,5,9", "--max-tokens", 12, "--ignore-eos",
+                                           "--json", *flags)
+            self.assertEqual(ranks, alone)
+            self.assertIn('"token_ids":[', alone)
+
+    def test_prompt_logprobs(self):
+        ids = harness.OUTPUT / "ranks-prompts.json"
+        # Longer than a step, one token alone, and more of them than run at once.
+        prompts = {f"p{i}": [(7 * i + j) % 100 for j in range(length)]
+                   for i, length in enumerate((150, 1, 2, 40, 64, 65, 9, 3, 3, 31, 5, 6, 7, 8, 90, 10, 11, 12, 13))}
+        ids.write_text(json.dumps(prompts))
+        alone, ranks = self.over_ranks("score", "--ids-file", ids, "--json")
+        self.assertEqual(ranks, alone)
+        scored = json.loads(alone)
+        self.assertEqual({name: it["token_ids"] for name, it in scored.items()}, prompts)
+        for it in scored.values():
+            self.assertEqual(len(it["logprobs"]), len(it["token_ids"]))
+            self.assertIsNone(it["logprobs"][0])
+            self.assertTrue(all(value < 0 for value in it["logprobs"][1:]))
+        one_by_one = harness.rota("score", MODEL, *FLAGS, "--ids-file", ids, "--json", "--alone").stdout
+        self.assertEqual(one_by_one, alone)
+
+    def test_a_model_that_cannot_be_cut_is_refused_once(self):
+        done = harness.rota("generate", MODEL, "-tp", 3, "--prompt-ids", "1,2", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"rota: .*sizes that work for this model: 1, 2, 4")
+        self.assertLessEqual(done.stderr.count("ranks by"), 1)
 
 
 if __name__ == "__main__":
