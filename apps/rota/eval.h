@@ -6,5 +6,6 @@
 namespace rota {
 
 CommandRun add_eval_ppl(CLI::App& eval);
+CommandRun add_eval_gsm8k(CLI::App& eval);
 
 }  // namespace rota

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "base/log.h"
-#include "platform/clock.h"
 
 namespace rota {
 namespace {
@@ -17,37 +16,24 @@ constexpr double kLogEverySeconds = 10;
 constexpr int kBarCells = 24;
 constexpr double kGiga = 1e9;
 
-// The state of one bar, shared by the copies of its callback.
-class Console {
- public:
-  explicit Console(std::string what)
-      : what_(std::move(what)), terminal_(isatty(STDERR_FILENO) == 1) {}
-
-  void show(int64_t done, int64_t total) {
-    const double seconds = seconds_since(start_);
-    const std::string line = progress_line(what_, done, total, seconds);
-    const bool complete = done == total;
-    if (terminal_) {
-      const int cells = total > 0 ? static_cast<int>(done * kBarCells / total) : kBarCells;
-      const std::string text =
-          fmt::format("\r[{:<{}}] {}\033[K{}", std::string(static_cast<size_t>(cells), '#'),
-                      kBarCells, line, complete ? "\n" : "");
-      std::fwrite(text.data(), 1, text.size(), stderr);
-      std::fflush(stderr);
-    } else if (complete || seconds >= next_log_) {
-      log::info("{}", line);
-      next_log_ = seconds + kLogEverySeconds;
-    }
-  }
-
- private:
-  std::string what_;
-  bool terminal_;
-  Clock::time_point start_ = Clock::now();
-  double next_log_ = kLogEverySeconds;
-};
-
 }  // namespace
+
+ConsoleLine::ConsoleLine() : terminal_(isatty(STDERR_FILENO) == 1), next_log_(kLogEverySeconds) {}
+
+void ConsoleLine::show(int64_t done, int64_t total, const std::string& line) {
+  const bool complete = done == total;
+  if (terminal_) {
+    const int cells = total > 0 ? static_cast<int>(done * kBarCells / total) : kBarCells;
+    const std::string text =
+        fmt::format("\r[{:<{}}] {}\033[K{}", std::string(static_cast<size_t>(cells), '#'),
+                    kBarCells, line, complete ? "\n" : "");
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  } else if (complete || seconds() >= next_log_) {
+    log::info("{}", line);
+    next_log_ = seconds() + kLogEverySeconds;
+  }
+}
 
 std::string progress_line(std::string_view what, int64_t done, int64_t total, double seconds) {
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
@@ -57,8 +43,10 @@ std::string progress_line(std::string_view what, int64_t done, int64_t total, do
 }
 
 LoadProgress console_progress(std::string what) {
-  return [console = std::make_shared<Console>(std::move(what))](int64_t done, int64_t total) {
-    console->show(done, total);
+  // One line, shared by the copies of the callback.
+  return [what = std::move(what), console = std::make_shared<ConsoleLine>()](int64_t done,
+                                                                             int64_t total) {
+    console->show(done, total, progress_line(what, done, total, console->seconds()));
   };
 }
 
