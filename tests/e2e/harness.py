@@ -46,9 +46,10 @@ def with_tokenizer(model, folder):
     return folder
 
 
-def rota(*arguments, check=True, **options):
+def rota(*arguments, check=True, timeout=300, **options):
     """Runs a command of the program to its end; what it printed is in .stdout and .stderr."""
-    done = subprocess.run([ROTA, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+    done = subprocess.run([ROTA, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          **options)
     if check and done.returncode != 0:
         raise AssertionError(f"rota {' '.join(map(str, arguments))} ended with {done.returncode}:\n{done.stderr}")
     return done
