@@ -1,5 +1,5 @@
-// The door to an engine, the same whether it runs in this process (generate, score, bench) or in
-// its own behind a Unix socket (serve).
+// The door to an engine, the same whether it runs in this process or in its own, or several, behind a
+// Unix socket (serve, and other commands with ranks).
 //
 //   // Called from the engine's or the reader's thread: be quick, do not wait in it.
 //   client->submit(request, [&](const RequestOutput& out) { ... });

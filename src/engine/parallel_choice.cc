@@ -141,8 +141,7 @@ Status check_one_rank(std::string_view command, const ParallelOptions& options) 
   if (options.tensor_parallel_size == 1 && options.data_parallel_size == 1) return {};
   const bool tensor = options.tensor_parallel_size > 1;
   return error(StatusCode::kUnsupported,
-               "{} {}: `rota {}` runs in one process; several ranks share a model under `rota "
-               "serve`; leave the flag out or give 1",
+               "{} {}: `rota {}` runs in one process; leave the flag out or give 1",
                tensor ? "--tensor-parallel-size" : "--data-parallel-size",
                tensor ? options.tensor_parallel_size : options.data_parallel_size, command);
 }

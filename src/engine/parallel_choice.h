@@ -39,7 +39,7 @@ struct ParallelChoice {
 // Fails for sizes out of range and for words that are none; the message names the flag.
 Result<ParallelChoice> choose_parallel(const ParallelOptions& options);
 
-// For commands whose engine is in their own process: several ranks are for `rota serve`.
+// For commands that look into the engine in their own process: they have no ranks.
 Status check_one_rank(std::string_view command, const ParallelOptions& options);
 
 }  // namespace rota

@@ -89,12 +89,14 @@ TEST(ParallelChoice, ADeadlineOutOfRangeIsRefused) {
 }
 
 TEST(ParallelChoice, OneProcessRunsOneRankWhateverTheOtherFlagsSay) {
-  const auto check = [](const ParallelOptions& options) { return check_one_rank("chat", options); };
+  const auto check = [](const ParallelOptions& options) {
+    return check_one_rank("bench", options);
+  };
   EXPECT_TRUE(check(with(1, 1, true)).ok());
   EXPECT_TRUE(check(with(1, 1, false, "deepep_low_latency")).ok());
   EXPECT_THAT(check(with(1, 4, false)).message(), HasSubstr("--tensor-parallel-size 4"));
   EXPECT_THAT(check(with(8, 1, true)).message(), HasSubstr("--data-parallel-size 8"));
-  EXPECT_THAT(check(with(8, 1, true)).message(), HasSubstr("`rota chat`"));
+  EXPECT_THAT(check(with(8, 1, true)).message(), HasSubstr("`rota bench`"));
 }
 
 }  // namespace
