@@ -245,6 +245,8 @@ EngineStats RankLoop::stats() {
   if (nothing_ran || seconds_since(expert_counts_at_) > kSecondsBetweenExpertCounts) {
     refresh_expert_tokens();
     expert_counts_at_ = Clock::now();
+  } else {
+    stats_changed_ = true;  // so that they are told when nothing runs any more
   }
   EngineStats stats = core_.stats();
   rank_stats_.running = stats.running;

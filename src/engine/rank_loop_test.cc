@@ -350,6 +350,9 @@ TEST(RankLoop, ARankWithoutWorkFor500StepsDoesNotDrift) {
   const EngineStats stats = settled_stats(ranks.front());
   EXPECT_EQ(groups_that_worked(stats), 1);
   for (const RankStats& rank : stats.ranks) EXPECT_EQ(rank.steps + rank.dummy_steps, 500);
+  for (const std::vector<int64_t>& layer : stats.expert_tokens) {  // of the last step too
+    EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), (3 + 499) * 2);
+  }
   const std::vector<Collected> answers = answers_of(ranks.front(), after);
   for (size_t i = 0; i < answers.size(); ++i) expect_same(answers[i], expected[i + 1], "after");
   EXPECT_EQ(groups_that_worked(settled_stats(ranks.front())), 3);
