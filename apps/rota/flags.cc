@@ -147,8 +147,7 @@ void EngineFlags::add_to(CLI::App& app) {
       ->group(scheduling);
   flag(app, "--cudagraph-capture-sizes", o.cudagraph_capture_sizes,
        "decode batches whose step is captured at the start, e.g. 1,2,4 (default 1, 2, 4, 8 ... up "
-       "to "
-       "--max-num-seqs)")
+       "to --max-num-seqs)")
       ->group(scheduling);
   toggle(app, "enforce-eager", o.enforce_eager, "capture no steps")->group(scheduling);
   flag(app, "--max-model-len", o.max_model_len, "longest sequence; 0: the model's, or what fits")

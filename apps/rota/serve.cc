@@ -42,6 +42,8 @@ struct ServeFlags {
   std::vector<std::string> allowed_origins;
   double drain_seconds = 30;
   RestartLimits restarts;
+  double heartbeat_timeout = EngineProcessOptions().heartbeat_timeout;
+  double health_timeout = ServerOptions().health_timeout;
   std::string hostfile;
 };
 
@@ -151,12 +153,21 @@ Status check_hosts(const ServeFlags& flags, const ParallelOptions& parallel) {
   return check_slots(flags.hostfile, hosts, ranks);
 }
 
+// The engine gives a sign twice a second, and parked ranks meet once: less would be a false alarm.
+Status check_timeout(std::string_view flag, double seconds) {
+  constexpr double kLeast = 2;
+  if (seconds >= kLeast) return {};
+  return invalid_argument("{}: {} is not {} seconds or more", flag, seconds, kLeast);
+}
+
 Status serve(const ServeFlags& flags) {
   std::signal(SIGPIPE, SIG_IGN);
   HttpOptions http = flags.http;
   http.max_connections = std::min(http.max_connections, connections_allowed());
   ROTA_ASSIGN_OR_RETURN(EngineOptions options, flags.engine.resolve());
   ROTA_RETURN_IF_ERROR(check_hosts(flags, options.parallel));
+  ROTA_RETURN_IF_ERROR(check_timeout("--heartbeat-timeout", flags.heartbeat_timeout));
+  ROTA_RETURN_IF_ERROR(check_timeout("--health-timeout", flags.health_timeout));
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
@@ -167,6 +178,7 @@ Status serve(const ServeFlags& flags) {
   ServerOptions server_options;
   server_options.model_names =
       flags.names.empty() ? std::vector<std::string>{location.name} : flags.names;
+  server_options.health_timeout = flags.health_timeout;
   ROTA_ASSIGN_OR_RETURN(server_options.access, read_access(flags));
   if (options.generation_config == GenerationConfigChoice::kAuto) {
     server_options.sampling_defaults = default_sampling(generation);
@@ -184,10 +196,11 @@ Status serve(const ServeFlags& flags) {
   server_options.access.loopback_only = server.is_loopback();
   const std::string address = address_of(http, server.port());
   log::info("listening on {}", address);
-  ROTA_ASSIGN_OR_RETURN(
-      std::unique_ptr<SocketEngineClient> engine,
-      SocketEngineClient::start(
-          {.engine = options, .hostfile = flags.hostfile, .restarts = flags.restarts}));
+  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<SocketEngineClient> engine,
+                        SocketEngineClient::start({.engine = options,
+                                                   .hostfile = flags.hostfile,
+                                                   .heartbeat_timeout = flags.heartbeat_timeout,
+                                                   .restarts = flags.restarts}));
   app = std::make_unique<ServerApp>(io, *engine, std::move(text), std::move(server_options));
   asio::co_spawn(io, announce(io, *engine, address, model, has_key), asio::detached);
   asio::co_spawn(io, drain_on_signal(io, *app, server, *engine, flags.drain_seconds),
@@ -233,6 +246,14 @@ CommandRun add_serve(CLI::App& app) {
       ->group(group);
   flag(command, "--max-failure-minutes", flags->restarts.max_failure_minutes,
        "minutes of service in which failures of the engine are counted")
+      ->group(group);
+  flag(command, "--heartbeat-timeout", flags->heartbeat_timeout,
+       "an engine whose process, or rank 0, gave no sign for so many seconds is started again")
+      ->group(group);
+  flag(
+      command, "--health-timeout", flags->health_timeout,
+      "/health is 503 when the engine, all its ranks, has ended no step for so many seconds and is "
+      "not idle either")
       ->group(group);
   hostfile_flag(command, flags->hostfile);
   return [flags] { return serve(*flags); };

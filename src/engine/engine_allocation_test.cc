@@ -75,7 +75,7 @@ class DecodingRank {
   DecodingRank(const EngineOptions& options, Communicator& ranks)
       : loaded_(load_engine(options, ranks).value()),
         core_(EngineCore::make(loaded_).value()),
-        tokens_(static_cast<size_t>(ranks.ranks())) {
+        tokens_(static_cast<size_t>(options.parallel.data_parallel_size)) {
     for (int32_t i = 0; i < 3; ++i) {
       EngineRequest request = testing::request_of({1, 2, 3, i}, 300, i % 2 == 0 ? 0.0 : 0.8);
       request.id = fmt::format("request-{}", i);
@@ -100,18 +100,24 @@ class DecodingRank {
   std::vector<int64_t> tokens_;
 };
 
+struct Ranks {
+  int tp, dp;
+  const char* transport;
+};
+
 // Replays of a captured step, from before its first to after its last on every rank.
-class ReplayOverRanks : public ::testing::TestWithParam<const char*> {};
+class ReplayOverRanks : public ::testing::TestWithParam<Ranks> {};
 
 TEST_P(ReplayOverRanks, DoesNotAllocate) {
-  constexpr int kRanks = 3;
   constexpr int kReplays = 60;
+  const auto& [tp, dp, transport] = GetParam();
   const EngineOptions options =
-      testing::ranked_options("gptoss-mxfp4-h160", {.data_parallel_size = kRanks,
-                                                    .enable_expert_parallel = true,
-                                                    .all2all_backend = GetParam()});
-  LoopbackRanks loopback(kRanks, {.timeout_seconds = 120});
-  std::barrier border(kRanks);
+      testing::ranked_options("gptoss-mxfp4-h160", {.tensor_parallel_size = tp,
+                                                    .data_parallel_size = dp,
+                                                    .enable_expert_parallel = dp > 1,
+                                                    .all2all_backend = transport});
+  LoopbackRanks loopback(tp * dp, {.timeout_seconds = 120});
+  std::barrier border(tp * dp);
   std::atomic<int64_t> taken = 0;
   const auto run = [&](int rank) {
     DecodingRank it(options, loopback.communicator(rank));
@@ -128,14 +134,20 @@ TEST_P(ReplayOverRanks, DoesNotAllocate) {
   };
   {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(run, rank);
+    for (int rank = 0; rank < tp * dp; ++rank) threads.emplace_back(run, rank);
   }
   EXPECT_EQ(taken, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, ReplayOverRanks,
-                         ::testing::Values("allgather_reducescatter", "alltoallv", "low_latency"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, ReplayOverRanks,
+                         ::testing::Values(Ranks{1, 3, "allgather_reducescatter"},
+                                           Ranks{1, 3, "alltoallv"}, Ranks{1, 3, "low_latency"},
+                                           Ranks{2, 2, "alltoallv"}, Ranks{2, 1, ""}),
+                         [](const auto& info) {
+                           const Ranks& it = info.param;
+                           const std::string name = *it.transport == 0 ? "no_dp_ep" : it.transport;
+                           return fmt::format("Tp{}Dp{}_{}", it.tp, it.dp, name);
+                         });
 
 }  // namespace
 }  // namespace rota

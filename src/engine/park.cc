@@ -1,5 +1,6 @@
 #include "engine/park.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -9,13 +10,15 @@
 namespace rota {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks(2);
+std::chrono::microseconds between_looks(int ranks) {
+  return std::chrono::microseconds(std::min(1500 * ranks, 20000));
+}
 
 // What was started on `ranks`, once it is there.
 Status finish_sleeping(Communicator& ranks, double patience_seconds) {
   const Clock::time_point start = Clock::now();
   while (!ranks.progress() && seconds_since(start) < patience_seconds) {
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(between_looks(ranks.ranks()));
   }
   return ranks.finish_exchange();
 }

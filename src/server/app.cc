@@ -377,7 +377,7 @@ HttpResponse ServerApp::health() const {
   if (ready.ok() && engine_.state() == EngineState::kRestarting) {
     ready = error(StatusCode::kUnavailable, "The engine is being restarted; requests wait for it.");
   }
-  if (ready.ok() && engine_.seconds_since_heartbeat() > options_.health_patience) {
+  if (ready.ok() && engine_.seconds_since_heartbeat() > options_.health_timeout) {
     ready = error(StatusCode::kUnavailable, "The engine has not finished a step for {:.0f} s.",
                   engine_.seconds_since_heartbeat());
   }

@@ -42,7 +42,8 @@ struct ServerOptions {
   std::vector<std::string> model_names = {};
   AccessRules access = {};
   SamplingParams sampling_defaults = {};  // from generation_config.json
-  double health_patience = 60;  // seconds without a sign of the engine that health tolerates
+  double health_timeout =
+      60;  // seconds without a step, or a sign of idleness, that health tolerates
 };
 
 class ServerApp {
