@@ -44,7 +44,8 @@ class TwoHosts(unittest.TestCase):
         def counted():
             info = server.json("GET", "/rota/info")
             self.ranks, self.chosen = server.topology()["ranks"], info["expert_tokens"]
-            return (sum(it["tokens"] for it in self.ranks) == tokens and
+            return (len(self.chosen) == info["moe_layers"] and  # none before the first sign of life
+                    sum(it["tokens"] for it in self.ranks) == tokens and
                     len({it["steps"] + it["dummy_steps"] for it in self.ranks}) == 1 and
                     sum(map(sum, self.chosen)) == tokens * info["moe_layers"] * info["top_k"])
         self.assertTrue(wait_until(counted, 60), f"{tokens} tokens: {self.ranks}, {self.chosen}")
