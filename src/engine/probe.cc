@@ -61,8 +61,8 @@ bool can_read(int64_t pid, uint64_t address) {
   uint64_t found = 0;
   iovec local = {&found, sizeof found};
   // An address of another process, which MPI would read from just so.
-  iovec remote = {reinterpret_cast<void*>(address),
-                  sizeof found};  // NOLINT(performance-no-int-to-ptr)
+  void* const there = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  iovec remote = {there, sizeof found};
   return ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0) == sizeof found &&
          found == kProof;
 }

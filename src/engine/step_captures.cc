@@ -24,9 +24,8 @@ std::vector<int64_t> default_sizes(int64_t largest) {
 
 Result<int64_t> read_size(std::string_view text, int64_t largest) {
   int64_t size = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, fault] = std::from_chars(text.data(), end, size);
-  if (fault != std::errc() || stop != end || size < 1 || size > largest) {
+  const auto [stop, fault] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (fault != std::errc() || stop != text.data() + text.size() || size < 1 || size > largest) {
     return invalid_argument(
         "--cudagraph-capture-sizes: \"{}\" is no batch size from 1 to {} (the smaller of "
         "--max-num-seqs and --max-num-batched-tokens); expected a list like 1,2,4,8",

@@ -122,8 +122,9 @@ class Arrangement {
       missing.insert(missing.end(), static_cast<size_t>(wanted_[e] - copies(e)),
                      static_cast<int32_t>(e));
     }
-    std::stable_sort(missing.begin(), missing.end(),
-                     [this](int32_t a, int32_t b) { return weight(a) > weight(b); });
+    std::ranges::sort(missing, [this](int32_t a, int32_t b) {
+      return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
+    });
     for (const int32_t expert : missing) {
       const std::optional<int32_t> slot = best_room(expert);
       put(slot ? *slot : make_room(expert), expert);

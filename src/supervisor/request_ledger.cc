@@ -110,20 +110,17 @@ std::vector<RequestLedger::RequestPtr> RequestLedger::remove_all() {
 
 // What was told of is computed, then those whose turn it is; the others had not begun.
 void RequestLedger::count_death(int64_t max_num_seqs) {
-  std::vector<AcceptedRequest*> unheard;
+  std::multimap<int64_t, AcceptedRequest*> unheard;  // by priority, then in order of arrival
   int64_t places = max_num_seqs;
   for (const auto& [number, request] : requests_) {
     if (!request->with_engine) continue;
     if (request->heard) {
       --places;
     } else {
-      unheard.push_back(request.get());
+      unheard.emplace(request->request.priority, request.get());
     }
   }
-  std::stable_sort(unheard.begin(), unheard.end(), [](const auto* a, const auto* b) {
-    return a->request.priority < b->request.priority;
-  });
-  for (AcceptedRequest* request : unheard) {
+  for (const auto& [priority, request] : unheard) {
     if (places-- > 0) ++request->deaths;
   }
 }
