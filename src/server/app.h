@@ -42,8 +42,7 @@ struct ServerOptions {
   std::vector<std::string> model_names = {};
   AccessRules access = {};
   SamplingParams sampling_defaults = {};  // from generation_config.json
-  double health_timeout =
-      60;  // seconds without a step, or a sign of idleness, that health tolerates
+  double health_timeout = 60;  // seconds without a step or idleness that health tolerates
 };
 
 class ServerApp {
