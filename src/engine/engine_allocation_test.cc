@@ -134,6 +134,7 @@ TEST_P(ReplayOverRanks, DoesNotAllocate) {
   };
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(loopback.communicator(0).ranks()));
     for (int rank = 0; rank < tp * dp; ++rank) threads.emplace_back(run, rank);
   }
   EXPECT_EQ(taken, 0);

@@ -102,8 +102,10 @@ inline std::future<Collected> submit(EngineClient& engine, EngineRequest request
 inline std::vector<Collected> answers_of(EngineClient& engine,
                                          const std::vector<EngineRequest>& requests) {
   std::vector<std::future<Collected>> futures;
+  futures.reserve(requests.size());
   for (const EngineRequest& request : requests) futures.push_back(submit(engine, request));
   std::vector<Collected> answers;
+  answers.reserve(futures.size());
   for (std::future<Collected>& future : futures) answers.push_back(future.get());
   return answers;
 }
