@@ -113,7 +113,8 @@ Json transfer_of(const TransferSize& size) {
   return {{"out_bytes", size.out.count},
           {"home_bytes", size.home.count},
           {"pass_bytes", size.pass.count},
-          {"group_bytes", size.group.count}};
+          {"group_bytes", size.group.count},
+          {"sum_bytes", size.sum.count}};
 }
 
 Json parallel_of(const ModelPlan& plan) {

@@ -77,24 +77,30 @@ TransferSize transfer_size(const MoePlan& plan) {
   TransferSize size;
   switch (parallel.transport) {
     case Transport::kNoDpEp:
-      return size;
+      size.sum = {reduced(plan.widths.cut.logical(), parallel.shape.ranks(), parallel.shape.rank)};
+      break;
     case Transport::kAllgatherReducescatter:
-      size = {.out = {token.bytes()}, .home = home, .pass = {}, .group = {}};
+      size = {.out = {token.bytes()}, .home = home, .pass = {}, .group = {}, .sum = {}};
       break;
     case Transport::kAlltoallv:
       size = {.out = {token.bytes()},
               .home = home,
               .pass = {(parallel.shape.ranks() - 1) * kNumber},
-              .group = {}};
+              .group = {},
+              .sum = {}};
       break;
     case Transport::kLowLatency:
       size = {.out = {row.bytes() + kNumber},
               .home = home,
               .pass = {(plan.map.experts() - plan.map.local_count()) * kNumber},
-              .group = {}};
+              .group = {},
+              .sum = {}};
       break;
   }
-  if (parallel.shape.tp > 1) size.group = size_of(DType::kF32) * plan.widths.cut.logical();
+  if (parallel.shape.tp > 1 && parallel.transport != Transport::kNoDpEp) {
+    size.group = size_of(DType::kF32) * plan.widths.cut.logical();
+  }
+  size.sum = size.sum + sent_for_shared(plan, 1);
   return size;
 }
 

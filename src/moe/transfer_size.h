@@ -21,6 +21,10 @@ struct TransferSize {
   Bytes pass;  // whatever is sent: counts
   // Where tensor-parallel ranks share the tokens: a token's sum, to each of the others.
   Bytes group;
+  // What ranks add up without moving tokens: the experts' shares (no_dp_ep), and the shared experts', which are cut
+  // over a tensor-parallel group. Of one token; of several together it is theirs but for a few elements
+  // that do not divide by the ranks (sent_in_pass(), sent_for_shared()).
+  Bytes sum;
 };
 TransferSize transfer_size(const MoePlan& plan);
 

@@ -104,12 +104,19 @@ class Ranks(unittest.TestCase):
                  for kind in ("allgather_reducescatter", "alltoallv", "low_latency")}
         row, ids = 2 * 2880, 4 * 4  # BF16, and four experts' numbers
         self.assertEqual(sizes["allgather_reducescatter"],
-                         {"out_bytes": row + ids, "home_bytes": 4 * 2880, "pass_bytes": 0, "group_bytes": 0})
+                         {"out_bytes": row + ids, "home_bytes": 4 * 2880, "pass_bytes": 0, "group_bytes": 0,
+                          "sum_bytes": 0})
         self.assertEqual(sizes["alltoallv"]["pass_bytes"], 7 * 4)
         self.assertEqual(sizes["low_latency"]["pass_bytes"], 112 * 4)
         self.assertEqual([size["home_bytes"] for size in sizes.values()], [4 * 2880, 4 * 3072, 4 * 3072])
         grouped = plan(self.MODEL, "-dp", 4, "-tp", 2, "-ep")["transfer"]
-        self.assertEqual(grouped["group_bytes"], 4 * 2880)
+        self.assertEqual((grouped["group_bytes"], grouped["sum_bytes"]), (4 * 2880, 0))
+        # The others' pieces to them, its own to all.
+        together = plan(self.MODEL, "-tp", 4)["transfer"]
+        self.assertEqual((together["out_bytes"], together["sum_bytes"]), (0, 4 * 2 * 3 * 2880 // 4))
+        nano = DATA / "nemotron-3-nano-30b-a3b-bf16"
+        shared = plan(nano, "-dp", 2, "-tp", 2, "-ep")["transfer"]
+        self.assertEqual((shared["group_bytes"], shared["sum_bytes"]), (4 * 2688, 4 * 2688))
 
     def test_the_parts_of_the_work_add_up_to_the_roofline(self):
         found = plan(self.MODEL, "--context", 4096)
