@@ -116,8 +116,13 @@ Status Checkpoint::State::lock_mapped() {
 }
 
 Status Checkpoint::State::copy_files(const LoadOptions& options) {
+  // A copy is this process's alone: all that it reads, and as much again for each neighbour on the host.
+  LoadOptions alone = options;
+  alone.part = 0;
+  alone.parts = 1;
+  const std::vector<LoadPiece> pieces = pieces_to_read(alone);
   int64_t wanted = 0;
-  for (const int64_t size : file_sizes) wanted += size;
+  for (const LoadPiece& piece : pieces) wanted += piece.length * options.parts;
   if (const int64_t available = memory_info().available_bytes; wanted > available) {
     return error(StatusCode::kResourceExhausted,
                  "a private copy of the weights needs {} bytes of memory, {} are available; raise "
@@ -131,7 +136,6 @@ Status Checkpoint::State::copy_files(const LoadOptions& options) {
                                            Fill::kUnspecified));
     buffers.push_back(std::move(buffer));
   }
-  const auto pieces = cut_into_pieces(file_sizes, kReadPieceBytes);
   ROTA_RETURN_IF_ERROR(run_pieces(pieces, options, [&](const LoadPiece& piece) {
     const std::span out(buffers[piece.item].data() + piece.offset,
                         static_cast<size_t>(piece.length));

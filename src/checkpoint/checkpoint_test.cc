@@ -227,6 +227,24 @@ TEST_F(ShardedCheckpoint, LockedWeightsAreTheSameBytes) {
   }
 }
 
+TEST_F(ShardedCheckpoint, PrivateCopyHoldsWhatThisProcessReads) {
+  auto weights = Checkpoint::open(folder_.path());
+  ASSERT_TRUE(weights.ok());
+  const int64_t others = weights->find("a")->byte_size;
+  const OwnParts own = [](const TensorSpec& tensor,
+                          int64_t) -> std::optional<std::vector<TensorPart>> {
+    if (tensor.name == "a") return std::vector<TensorPart>{};
+    return std::nullopt;
+  };
+  int64_t copied = 0;
+  const auto note = [&](int64_t, int64_t total) { copied = total; };
+  ASSERT_TRUE(
+      weights->lock_in_memory({.progress = note, .part = 1, .parts = 2, .own = own, .prefer_copy = true})
+          .ok());
+  EXPECT_EQ(copied, weights->total_bytes() - others);
+  EXPECT_EQ(weights->find("c")->as<uint8_t>()[3], 3);
+}
+
 TEST_F(ShardedCheckpoint, PrivateCopyOutlivesTheFiles) {
   auto weights = Checkpoint::open(folder_.path());
   ASSERT_TRUE(weights.ok());

@@ -122,8 +122,8 @@ Status build_model(LoadedEngine& engine, LoadMeeting& meeting) {
   return {};
 }
 
-// Random weights are memory of each rank's own: what it holds of experts, and all else.
-int64_t random_bytes(const LoadedEngine& engine) {
+// Random and copied weights are memory of each rank's own: what it holds of experts, and all else.
+int64_t own_bytes(const LoadedEngine& engine) {
   const OwnParts own = own_parts_of(engine);
   int64_t bytes = 0;
   for (const TensorInfo& tensor : engine.checkpoint->tensors()) {
@@ -158,7 +158,7 @@ Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePla
   profile.weight_bytes = std::min(profile.weight_bytes,
                                   mapped_bytes_of_host(all, engine.host.ranks, parallel.shape.tp));
   if (weights.residence() == WeightsResidence::kDummy) {
-    profile.weight_bytes = random_bytes(engine) * engine.host.count();
+    profile.weight_bytes = own_bytes(engine) * engine.host.count();
   }
   profile.copied_bytes = copied_bytes_of_host(all, engine.host.ranks);
   profile.workspace_bytes *= profile.ranks_of_host;
@@ -176,6 +176,9 @@ Status measure_memory(const LoadedEngine& engine, MemoryProfile& profile) {
       .workspace = engine.model->workspace_bytes() + logits_bytes(engine.options, engine.config)};
   ROTA_ASSIGN_OR_RETURN(const std::vector<Taken> all, gather_values(*engine.ranks.world, mine));
   profile.weights_can_be_paged = engine.checkpoint->residence() == WeightsResidence::kMapped;
+  if (engine.checkpoint->residence() == WeightsResidence::kCopied) {
+    profile.weight_bytes = own_bytes(engine) * engine.host.count();
+  }
   profile.copied_bytes = profile.workspace_bytes = 0;
   for (const int rank : engine.host.ranks) {
     profile.copied_bytes += all[static_cast<size_t>(rank)].copied;
