@@ -6,8 +6,8 @@
 // a share is spent by its reduction: none of these compiles, or (a share used after std::move) is
 // found by clang-tidy.
 //
-//   Partial<float> routed = prepare_finalize.combine(...);
-//   ROTA_ASSIGN_OR_RETURN(Reduced<float> sum, communicator.reduce(std::move(routed)));
+//   Partial<float> share(rows);                     // what this rank's heads made of the tokens
+//   ROTA_ASSIGN_OR_RETURN(Reduced<float> sum, communicator.reduce(std::move(share)));
 // Both are views [T, width]: the memory is the caller's.
 #pragma once
 
