@@ -150,9 +150,23 @@ Status ExpertBalancer::change_one() {
 
 void ExpertBalancer::seal() {
   placement_ = kHashStart;
+  stats_.held.clear();
   for (const MoeLayer* layer : layers_) {
     placement_ = hash_bytes(std::as_bytes(layer->slots()->expert_of_slot()), placement_);
+    stats_.held.push_back(held(*layer->slots()));
   }
+}
+
+std::vector<std::vector<int32_t>> ExpertBalancer::held(const ExpertSlots& slots) const {
+  std::vector<std::vector<int32_t>> of_rank;
+  of_rank.reserve(slots_of_rank_.size());
+  for (const std::vector<int32_t>& mine : slots_of_rank_) {
+    std::vector<int32_t>& experts = of_rank.emplace_back();
+    experts.reserve(mine.size());
+    for (const int32_t slot : mine) experts.push_back(slots.expert(slot));
+    std::ranges::sort(experts);
+  }
+  return of_rank;
 }
 
 }  // namespace rota

@@ -61,7 +61,9 @@ class ExpertBalancer {
   void decide(const Counts& counts);
   // What was decided, a layer at a time; the last first.
   Status change_one();
+  // After a layer has changed: placement() and stats().held.
   void seal();
+  std::vector<std::vector<int32_t>> held(const ExpertSlots& slots) const;
 
   const ExpertMap& map() const { return layers_.front()->map(); }
   int64_t experts() const { return layers_.front()->slots()->experts(); }

@@ -260,7 +260,7 @@ EngineStats RankLoop::stats() {
   rank_stats_.communication_seconds = now.seconds - before_steps_.seconds;
   rank_stats_.step_seconds = stats.step_seconds;
   stats.ranks = {rank_stats_};
-  if (balancer_) stats.balance = balancer_->stats();
+  if (first() && balancer_) stats.balance = balancer_->stats();
   return stats;
 }
 

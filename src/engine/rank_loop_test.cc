@@ -164,6 +164,14 @@ TEST_P(ExpertsMove, AndAnswersStay) {
   EXPECT_GT(stats.balance.looks, 0);
   EXPECT_GT(stats.balance.moves, 0);
   EXPECT_GE(stats.balance.imbalance, 1);
+  // Where they lie now: in every layer each expert somewhere.
+  ASSERT_EQ(stats.balance.held.size(), stats.expert_tokens.size());
+  for (const std::vector<std::vector<int32_t>>& ranks_of_layer : stats.balance.held) {
+    ASSERT_EQ(std::ssize(ranks_of_layer), parallel.data_parallel_size);
+    std::set<int32_t> held;
+    for (const std::vector<int32_t>& mine : ranks_of_layer) held.insert(mine.begin(), mine.end());
+    EXPECT_EQ(held.size(), stats.expert_tokens.front().size());
+  }
   // Whoever computed it: each token's experts once.
   std::vector<int64_t> by_expert;
   for (const std::vector<int64_t>& layer : stats.expert_tokens) {

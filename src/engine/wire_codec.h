@@ -74,7 +74,7 @@ void visit_members(T& it, Visit&& visit) {
 }
 template <Is<ExpertBalance> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {
-  visit(it.looks), visit(it.moves), visit(it.imbalance);
+  visit(it.looks), visit(it.moves), visit(it.imbalance), visit(it.held);
 }
 template <Is<EngineStats> T, typename Visit>
 void visit_members(T& it, Visit&& visit) {

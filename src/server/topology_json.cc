@@ -11,7 +11,16 @@ OrderedJson tokens_served(const RankStats& stats) {
   return std::accumulate(stats.expert_tokens.begin(), stats.expert_tokens.end(), int64_t{0});
 }
 
-OrderedJson rank_json(const RankPlace& place, const RankStats& stats) {
+// [MoE layers][experts]: what lies on a rank now; nothing where experts stay where they were at the start.
+OrderedJson experts_of_layers(const ExpertBalance& balance, int64_t rank) {
+  if (balance.held.empty()) return nullptr;
+  OrderedJson layers = OrderedJson::array();
+  for (const auto& held : balance.held) layers.push_back(held.at(static_cast<size_t>(rank)));
+  return layers;
+}
+
+OrderedJson rank_json(const RankPlace& place, const RankStats& stats,
+                      const ExpertBalance& balance) {
   return {{"rank", place.rank},
           {"data_rank", place.data_rank},
           {"tensor_rank", place.tensor_rank},
@@ -20,6 +29,7 @@ OrderedJson rank_json(const RankPlace& place, const RankStats& stats) {
           {"threads", place.threads},
           {"cpus", place.cpus},
           {"experts", place.experts},
+          {"experts_of_layers", experts_of_layers(balance, place.rank)},
           {"expert_tokens_served", tokens_served(stats)},
           {"tokens", stats.tokens},
           {"steps", stats.steps},
@@ -62,7 +72,7 @@ OrderedJson balance_json(const EngineTopology& topology, const EngineStats& stat
 OrderedJson topology_json(const EngineTopology& topology, const EngineStats& stats) {
   OrderedJson ranks = OrderedJson::array();
   for (const RankPlace& it : topology.ranks) {
-    ranks.push_back(rank_json(it, stats_of(stats, it.rank)));
+    ranks.push_back(rank_json(it, stats_of(stats, it.rank), stats.balance));
   }
   return {{"data_parallel_size", topology.data_parallel},
           {"tensor_parallel_size", topology.tensor_parallel},

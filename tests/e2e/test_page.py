@@ -3,6 +3,7 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -110,6 +111,8 @@ class Page(unittest.TestCase):
                 self.assertIn("rank 0 on", bars)
                 self.assertIn("rank 1 on", bars)
                 self.assertIn("moves so far", driver.find_element(By.ID, "balance").text)
+                self.assertRegex(bars, r"experts [\d–, ]+ in layer \d+")
+                wait.until(lambda d: re.search(r"\d \(ranks? \d( and \d)?\)", d.find_element(By.ID, "caption").text))
             finally:
                 driver.quit()
 

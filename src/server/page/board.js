@@ -1,6 +1,6 @@
 // The board: one token and the experts that serve it. Knows nothing of chat or HTTP.
 //   board.setShape({layers, experts, topK}); board.add(token); board.choose(token); board.reset();
-//   board.setHomes([[expert ids of rank 0], ...]);      // where experts live; none: nothing to show
+//   board.setHomes([[[expert ids], ...for each rank], ...for each layer]);   // where experts live; none: nothing to show
 // A token is {text, experts: [[expert ids by falling weight] for each layer]}.
 'use strict';
 
@@ -18,13 +18,14 @@ const board = (() => {
   let served = 0;     // tokens of this answer
   let shown = null;   // the token on the stage
   let flights = [];   // dots on their way: {expert, rank, start}
-  let homes = [];     // [expert] the rank it lives on; empty: one process, or a part of each on every rank
+  let homes = [];     // [layer][expert] the ranks it lives on; empty: one process, or a part of each on every rank
   let onLayer = () => {};
 
   // Neighbouring experts get far-apart hues (the golden angle).
   const hue = expert => (expert * 137.508 + 210) % 360;
   const colour = (expert, alpha = 1) => `hsl(${hue(expert)} 70% 55% / ${alpha})`;
   const rankColour = rank => `hsl(${(rank * 137.508 + 30) % 360} 45% 50%)`;
+  const homesOf = expert => (homes[layer] || [])[expert] || [];
   const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   function fit(canvas) {
@@ -84,11 +85,15 @@ const board = (() => {
       context.arc(spot.x, spot.y, size * (.7 + .5 * share), 0, 2 * Math.PI);
       context.fillStyle = colour(e, serves ? 1 : .16 + .4 * share);
       context.fill();
-      if (homes.length) {
-        context.strokeStyle = rankColour(homes[e]);
+      // A ring in its rank's colour; of an expert with copies, each has a part of it.
+      const ranks = homesOf(e), radius = size * (.7 + .5 * share), part = 2 * Math.PI / ranks.length;
+      ranks.forEach((rank, i) => {
+        context.beginPath();
+        context.arc(spot.x, spot.y, radius, i * part - Math.PI / 2, (i + 1) * part - Math.PI / 2);
+        context.strokeStyle = rankColour(rank);
         context.lineWidth = serves ? 3 : 1.5;
         context.stroke();
-      }
+      });
       if (size > 9) {
         context.fillStyle = serves ? '#fff' : ink('--quiet');
         context.font = `${Math.round(size * .75)}px system-ui, sans-serif`;
@@ -148,11 +153,13 @@ const board = (() => {
     }
     const all = load[layer].reduce((sum, n) => sum + n, 0);
     const busiest = load[layer].indexOf(Math.max(...load[layer]));
-    const called = chosen.map(e => homes.length ? `${e} (rank ${homes[e]})` : e).join(', ');
+    const called = chosen.map(e => homesOf(e).length ? `${e} (${rankNames(homesOf(e))})` : e).join(', ');
     caption.textContent = `In layer ${layer} this token is served by experts ${called}. ` +
       `Expert ${busiest} is the busiest here: ${Math.round(100 * load[layer][busiest] / Math.max(1, all))} % of ` +
       `${served} tokens' calls.`;
   }
+
+  const rankNames = ranks => `rank${ranks.length > 1 ? 's' : ''} ${ranks.join(' and ')}`;
 
   let pending = false;
   function draw() {
@@ -193,11 +200,16 @@ const board = (() => {
       reset();
       setLayer(Math.floor(next.layers / 2));
     },
-    setHomes(experts) {
-      homes = [];
-      experts.forEach((held, rank) => held.forEach(e => { homes[e] = rank; }));
+    setHomes(layers) {
+      homes = layers.map(ranks => {
+        const of = [];
+        ranks.forEach((held, rank) => held.forEach(e => (of[e] = of[e] || []).push(rank)));
+        return of;
+      });
       draw();
     },
+    get layer() { return layer; },
+    get layers() { return shape.layers; },
     rankColour,
     reset,
     add(token) {

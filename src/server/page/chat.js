@@ -6,7 +6,7 @@
   const element = id => document.getElementById(id);
   const messages = element('messages'), question = element('question'), status = element('status');
   const conversation = [];
-  let model = '', ranks = 1, running = null, shownTokens = [];
+  let model = '', ranks = 1, topology = null, running = null, shownTokens = [];
 
   // The key of a server that asks for one: asked for once, kept as long as the tab.
   const kKey = 'rota-api-key';
@@ -56,7 +56,9 @@
   // Again after each answer: bytes a token are known then.
   async function loadRanks() {
     const response = await fetchWithKey('/v1/rota/topology');
-    if (response.ok) showRanks(await response.json());
+    if (!response.ok) return;
+    topology = await response.json();
+    showRanks(topology);
   }
 
   function bubble(kind) {
@@ -88,7 +90,10 @@
     box.append(span);
     if (atEnd) messages.scrollTop = messages.scrollHeight;
   }
-  board.onLayer = () => shownTokens.forEach(({span, token}) => { span.style.backgroundColor = board.tint(token); });
+  board.onLayer = () => {
+    shownTokens.forEach(({span, token}) => { span.style.backgroundColor = board.tint(token); });
+    if (topology) showRanks(topology);
+  };
 
   // Server-sent events of a response body: yields the data of each event.
   async function* events(body) {

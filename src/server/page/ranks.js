@@ -32,11 +32,24 @@ const showRanks = (() => {
     return it;
   }
 
+  // Where experts move, layers differ.
+  function holding(rank) {
+    if (!rank.experts_of_layers) return `experts ${spans(rank.experts)}`;
+    return `experts ${spans(rank.experts_of_layers[board.layer] || [])} in layer ${board.layer}`;
+  }
+
+  function homesOf(topology) {
+    const [first] = topology.ranks;
+    const layers = first.experts_of_layers ? first.experts_of_layers.length : board.layers;
+    return Array.from({length: layers}, (_, layer) => topology.ranks.map(
+        rank => rank.experts_of_layers ? rank.experts_of_layers[layer] : rank.experts));
+  }
+
   // work: of all ranks' experts so far; nothing where every rank holds a part of each expert.
   function card(rank, work) {
     const colour = board.rankColour(rank.rank);
     const where = rank.cpus.length ? `CPU ${spans(rank.cpus)}` : `${rank.threads} thread${rank.threads > 1 ? 's' : ''}`;
-    const holds = work ? `experts ${spans(rank.experts)}` : 'a part of each expert';
+    const holds = work ? holding(rank) : 'a part of each expert';
     const item = made('li', made('strong', `rank ${rank.rank}`), ` on ${rank.host}, ${where}: ${holds}`);
     item.style.borderColor = colour;
     if (!work || !work.all) return item;
@@ -73,6 +86,6 @@ const showRanks = (() => {
     const work = workOf(topology);
     element('rank-list').replaceChildren(...topology.ranks.map(rank => card(rank, work)));
     element('balance').textContent = balance(topology.expert_balance);
-    board.setHomes(dealt ? topology.ranks.map(rank => rank.experts) : []);
+    board.setHomes(dealt ? homesOf(topology) : []);
   };
 })();
