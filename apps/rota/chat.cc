@@ -131,8 +131,17 @@ class Conversation {
   int64_t turn_ = 0;
 };
 
-Status talk(Conversation& conversation) {
+// Ctrl-C ends an answer, not the conversation, with ranks too (open_engine.h).
+void let_ctrl_c_interrupt() {
   std::signal(SIGINT, [](int) { interrupted = 1; });
+  sigset_t interrupt;
+  ::sigemptyset(&interrupt);
+  ::sigaddset(&interrupt, SIGINT);
+  ::pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+}
+
+Status talk(Conversation& conversation) {
+  let_ctrl_c_interrupt();
   const bool terminal = isatty(STDIN_FILENO) != 0;
   if (terminal)
     std::fputs("Type a message; /new forgets the conversation, /quit or Ctrl-D ends.\n", stderr);

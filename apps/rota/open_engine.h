@@ -5,7 +5,9 @@
 //   RequestStream stream(*engine);
 //
 // Contract: the engine is ready when open_engine() returns. A rank that is lost is started again with the
-// others, and requests go on where they stopped; no process and no file of the ranks outlives the client.
+// others, and requests go on where they stopped; no process and no file of the ranks outlives the client,
+// nor this process where SIGINT, SIGTERM or SIGHUP ends it: with several ranks these are watched for, and blocked in all
+// threads.
 #pragma once
 
 #include <filesystem>

@@ -56,14 +56,17 @@ class SocketEngineClient::Impl {
         thread_([this] { run(); }) {}
 
   ~Impl() {
+    end();
+    ::close(wake_fd_);
+  }
+  void end() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     wake();
     changed_.notify_all();
-    thread_.join();
-    ::close(wake_fd_);
+    std::call_once(ended_, [this] { thread_.join(); });
   }
 
   EngineState state() const {
@@ -152,7 +155,8 @@ class SocketEngineClient::Impl {
   wire::FrameReader reader_;
   RestartPolicy policy_;
   std::optional<Clock::time_point> ready_at_;  // of the engine that lives now
-  std::thread thread_;                         // last: it uses the others
+  std::once_flag ended_;
+  std::thread thread_;  // last: it uses the others
 };
 
 Status SocketEngineClient::Impl::unavailable() const {
@@ -471,6 +475,7 @@ EngineStats SocketEngineClient::stats() const { return impl_->stats(); }
 Status SocketEngineClient::wait_until_ready(double seconds) const {
   return impl_->wait_until_ready(seconds);
 }
+void SocketEngineClient::end() { impl_->end(); }
 bool SocketEngineClient::drain(double seconds) { return impl_->drain(seconds); }
 pid_t SocketEngineClient::pid() const { return impl_->pid(); }
 int64_t SocketEngineClient::restarts() const { return impl_->restarts(); }

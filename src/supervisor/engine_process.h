@@ -42,7 +42,7 @@ struct EngineProcessOptions {
 class SocketEngineClient final : public EngineClient {
  public:
   static Result<std::unique_ptr<SocketEngineClient>> start(EngineProcessOptions options);
-  ~SocketEngineClient() override;  // ends the process; outstanding requests get kUnavailable
+  ~SocketEngineClient() override;  // end()
 
   EngineState state() const override;
   double seconds_since_heartbeat() const override;
@@ -58,6 +58,10 @@ class SocketEngineClient final : public EngineClient {
   // For SIGTERM: refuses new requests (kDraining), waits for the others. Those that are left after
   // `seconds` get kUnavailable. True if none was left.
   bool drain(double seconds);
+
+  // Ends the process, from any thread; outstanding requests get kUnavailable. Nothing of it is left when it
+  // returns: no process, no file.
+  void end();
 
   pid_t pid() const;             // of the engine process; -1 while there is none
   int64_t restarts() const;      // so far

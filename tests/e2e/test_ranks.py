@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
@@ -113,6 +114,12 @@ class Ranks(unittest.TestCase):
         experts = len({e for it in topology["ranks"] for e in it["experts"]})
         self.assertEqual(sum(len(it["experts"]) for it in topology["ranks"]), experts + 4)
         self.assertTrue(all(it["expert_tokens_served"] > 0 for it in topology["ranks"]))
+        # Every layer has as many slots on a rank as at the start; after the moves others lie in them.
+        for rank in topology["ranks"]:
+            self.assertEqual({len(held) for held in rank["experts_of_layers"]}, {len(rank["experts"])})
+        for held in zip(*(it["experts_of_layers"] for it in topology["ranks"])):
+            self.assertEqual({e for experts in held for e in experts}, set(range(experts)))
+        self.assertTrue(any(held != it["experts"] for it in topology["ranks"] for held in it["experts_of_layers"]))
         self.assertGreater(topology["expert_balance"]["moves"], 0)
         self.assertEqual(topology["expert_balance"]["redundant_experts"], 4)
         self.assert_gone(server, pids)
@@ -163,6 +170,15 @@ class Ranks(unittest.TestCase):
                     os.symlink(source.resolve(), damaged / source.name)
             (damaged / "model.safetensors").write_bytes(b"no weights")
             self.refused_with("-tp", 2, model=damaged, message="model.safetensors")
+
+    def test_a_width_that_no_row_of_the_transport_holds_is_told_before_a_rank_starts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = harness.with_tokenizer(harness.ROOT / "tests/data/gpt-oss-20b", pathlib.Path(folder) / "wide")
+            done = harness.rota("serve", model, "--load-format", "dummy", "--hf-overrides", '{"hidden_size": 8256}',
+                                "-dp", 2, "-ep", "--all2all-backend", "low_latency", "--port", 0, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rows of at most 8192 elements", done.stderr)
+        self.assertNotIn("ranks by", done.stderr)
 
     def refused_with(self, *flags, model, message):
         server = RanksServer(*flags, model=model)
@@ -228,6 +244,26 @@ class Commands(unittest.TestCase):
             self.assertTrue(all(value < 0 for value in it["logprobs"][1:]))
         one_by_one = harness.rota("score", MODEL, *FLAGS, "--ids-file", ids, "--json", "--alone").stdout
         self.assertEqual(one_by_one, alone)
+
+    def test_ctrl_c_ends_the_ranks_first(self):
+        before = shared_memory()
+        for moment in ("while they start", "while they answer"):
+            with tempfile.TemporaryDirectory() as runtime:
+                process = subprocess.Popen(
+                    [harness.ROTA, "generate", str(MODEL_WITH_TEXT), "--prompt", "a", "--max-tokens", "4000",
+                     "--ignore-eos", *map(str, FLAGS), "--max-model-len", "4096", *map(str, self.RANKS)],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                    env={**os.environ, "XDG_RUNTIME_DIR": runtime})
+                with process:
+                    if moment == "while they start":
+                        self.assertTrue(any("2 ranks by" in line for line in process.stderr))
+                    else:
+                        self.assertTrue(process.stdout.read(1))
+                    process.send_signal(signal.SIGINT)
+                    process.communicate(timeout=30)
+                self.assertEqual(process.returncode, 128 + signal.SIGINT, moment)
+                self.assertEqual(os.listdir(runtime), [], moment)
+        self.assertEqual(shared_memory() - before, set())
 
     def test_a_model_that_cannot_be_cut_is_refused_once(self):
         done = harness.rota("generate", MODEL, "-tp", 3, "--prompt-ids", "1,2", check=False)
