@@ -132,7 +132,8 @@ TEST(DoctorChecks, AHostThatIsSilentOrHasAnotherBuildIsAProblem) {
   const HostSlots host{.host = "node7", .slots = 4};
   EXPECT_THAT(finding({check_host(host, answer, "b1")}).advice, HasSubstr("ssh node7"));
   answer.here[0] = {.host = "node7", .build = "b2", .met = false};
-  EXPECT_THAT(finding({check_host(host, answer, "b1")}).found, HasSubstr("has build b2, this is b1"));
+  EXPECT_THAT(finding({check_host(host, answer, "b1")}).found,
+              HasSubstr("has build b2, this is b1"));
   answer.here[0].build = "b1";
   EXPECT_EQ(check_host(host, answer, "b1").verdict, Verdict::kOk);
 }

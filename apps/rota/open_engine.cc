@@ -96,9 +96,8 @@ Result<std::unique_ptr<EngineClient>> open_ranks(const EngineOptions& options,
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
   ROTA_RETURN_IF_ERROR(check_engine(options, location.dir));
-  ROTA_ASSIGN_OR_RETURN(
-      std::unique_ptr<OwnRanks> ranks,
-      OwnRanks::start({.engine = options, .hostfile = hostfile, .restarts = {}}));
+  ROTA_ASSIGN_OR_RETURN(std::unique_ptr<OwnRanks> ranks,
+                        OwnRanks::start({.engine = options, .hostfile = hostfile, .restarts = {}}));
   ROTA_RETURN_IF_ERROR(ranks->wait_until_ready());
   return std::unique_ptr<EngineClient>(std::move(ranks));
 }
@@ -110,8 +109,8 @@ Status check_engine(const EngineOptions& options, const std::filesystem::path& m
                         read_model_config(model_dir, {.hf_overrides = options.hf_overrides}));
   ROTA_ASSIGN_OR_RETURN(const EnginePlan plan, plan_engine(options, config, detect_cpu()));
   ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(options.parallel));
-  ROTA_RETURN_IF_ERROR(status_of(
-      plan_moe(moe_config(config), options.moe, plan.moe.context, parallel.of_rank(0))));
+  ROTA_RETURN_IF_ERROR(
+      status_of(plan_moe(moe_config(config), options.moe, plan.moe.context, parallel.of_rank(0))));
   return status_of(plan_kv_budget(memory_profile(plan, options, config, 0)));
 }
 

@@ -50,7 +50,8 @@ struct LoadOptions {
   // `parts`.
   int part = 0;
   int parts = 1;
-  OwnParts own = {};  // the parts of others are left alone, and take no memory; empty: there are none
+  OwnParts own =
+      {};  // the parts of others are left alone, and take no memory; empty: there are none
   bool prefer_copy = false;   // lock_in_memory(): a private copy even where mlock is allowed
   std::stop_token stop = {};  // ends early with kCancelled
 };

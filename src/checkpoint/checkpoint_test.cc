@@ -238,9 +238,10 @@ TEST_F(ShardedCheckpoint, PrivateCopyHoldsWhatThisProcessReads) {
   };
   int64_t copied = 0;
   const auto note = [&](int64_t, int64_t total) { copied = total; };
-  ASSERT_TRUE(
-      weights->lock_in_memory({.progress = note, .part = 1, .parts = 2, .own = own, .prefer_copy = true})
-          .ok());
+  ASSERT_TRUE(weights
+                  ->lock_in_memory(
+                      {.progress = note, .part = 1, .parts = 2, .own = own, .prefer_copy = true})
+                  .ok());
   EXPECT_EQ(copied, weights->total_bytes() - others);
   EXPECT_EQ(weights->find("c")->as<uint8_t>()[3], 3);
 }

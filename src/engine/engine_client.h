@@ -79,7 +79,8 @@ struct ExpertBalance {
   int64_t moves = 0;  // slots that changed hands, over all layers
   // In the last window: the fullest rank of a layer over the mean, of all layers; 0: none yet.
   double imbalance = 0;
-  std::vector<std::vector<std::vector<int32_t>>> held = {};  // [MoE layers][ranks]: experts that lie there now
+  std::vector<std::vector<std::vector<int32_t>>> held =
+      {};  // [MoE layers][ranks]: experts that lie there now
 };
 
 // Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they restart with the engine
