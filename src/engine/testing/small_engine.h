@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -90,7 +91,7 @@ inline std::unique_ptr<LoadedEngine> small_engine(const std::string& name,
 
 inline EngineRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens,
                                 double temperature = 0) {
-  static int64_t number = 0;
+  static std::atomic<int64_t> number = 0;  // ranks are threads
   EngineRequest request;
   request.id = "request-" + std::to_string(number++);
   request.prompt = std::move(prompt);
