@@ -1,6 +1,6 @@
 // Speed of the attention kernels at real head shapes, as shares of what the machine can do. Each
-// case measures the read bandwidth and the peak of the multipliers itself, before and after, because
-// both wander on shared machines. Columns:
+// case measures the read bandwidth and the peak of the multipliers itself, before and after,
+// because both wander on shared machines. Columns:
 //
 //   GB/s, of_read     bytes of keys and values read a second; share of the read bandwidth (decode)
 //   GFLOP/s, of_peak  of q.k and weights.v alone; share of the peak of float32 FMA

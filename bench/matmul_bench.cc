@@ -1,6 +1,6 @@
 // Speed of the matmul kernels at gpt-oss's shapes, as shares of what the machine can do. Each case
-// measures the read bandwidth and the peak of the multipliers itself, before and after, because both
-// wander on shared machines. Columns:
+// measures the read bandwidth and the peak of the multipliers itself, before and after, because
+// both wander on shared machines. Columns:
 //
 //   GB/s, of_read     bytes of weights read a second; share of the read bandwidth (one token)
 //   GFLOP/s, of_peak  share of the peak of the same instruction (many tokens)

@@ -1,4 +1,5 @@
-// rota bench MODEL: how fast a model prefills and decodes here, against the machine's own read bandwidth.
+// rota bench MODEL: how fast a model prefills and decodes here, against the machine's own read
+// bandwidth.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,5 @@
-// A subcommand of `rota`: it adds its flags to the parser and gets called when it was named. One file each.
+// A subcommand of `rota`: it adds its flags to the parser and gets called when it was named. One
+// file each.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -2,7 +2,8 @@
 //
 //   complete_all(*engine, tokenizer, {.stop = {"\n\n"}, .at_once = 8}, std::move(prompts), [&](const Completion& it) {...});
 //
-// Prompts are given in their order. The first one that fails, or `on_done`'s error, ends the others.
+// Prompts are given in their order. The first one that fails, or `on_done`'s error, ends the
+// others.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 //   served-model-name: [demo, default]
 //   enable-prefix-caching: false
 //
-// A key may come once (max-num-seqs and max_num_seqs are one), and `config` not at all. One file may serve several commands: a key that is another command's is ignored (told at
+// A key may come once (max-num-seqs and max_num_seqs are one), and `config` not at all. One file
+// may serve several commands: a key that is another command's is ignored (told at
 // ROTA_LOG_LEVEL=debug); one that is nobody's is an error that names the nearest.
 #pragma once
 
@@ -19,8 +20,9 @@
 
 namespace rota {
 
-// The arguments with those of the file put in front, right behind the subcommand, so that what was typed wins.
-// A key whose environment variable is set is left out. `app` knows the commands and their flags.
+// The arguments with those of the file put in front, right behind the subcommand, so that what was
+// typed wins. A key whose environment variable is set is left out. `app` knows the commands and
+// their flags.
 Result<std::vector<std::string>> expand_config(std::vector<std::string> arguments,
                                                const CLI::App& app);
 

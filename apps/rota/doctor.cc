@@ -1,4 +1,5 @@
-// rota doctor: whether ranks could be started here, reach one another, and serve a model; and what to do where not.
+// rota doctor: whether ranks could be started here, reach one another, and serve a model; and what
+// to do where not.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

@@ -100,7 +100,8 @@ Check check_cores(const std::vector<const RankFacts*>& ranks) {
         "rank(s) on this host, or give --threads",
         first.cores);
   }
-  // One core for a whole rank is what an outer mpirun leaves of a machine unless it is told otherwise.
+  // One core for a whole rank is what an outer mpirun leaves of a machine unless it is told
+  // otherwise.
   if (first.cores == 1 && first.machine_cpus > 1) {
     check.verdict = Verdict::kWarning;
     check.advice = fmt::format(

@@ -1,4 +1,5 @@
-// rota eval gsm8k MODEL --data FILE.jsonl: how many problems of grade-school mathematics a model solves.
+// rota eval gsm8k MODEL --data FILE.jsonl: how many problems of grade-school mathematics a model
+// solves.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

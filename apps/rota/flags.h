@@ -64,7 +64,8 @@ CLI::Option* hostfile_flag(CLI::App& app, std::string& path);
 // for, with or without "=VALUE".
 void expand_short_flags(std::vector<std::string>& arguments);
 
-// MODEL and everything that EngineOptions holds. The choices are words until resolve() has read them.
+// MODEL and everything that EngineOptions holds. The choices are words until resolve() has read
+// them.
 struct EngineFlags {
   EngineOptions options;
   std::string dtype = "auto";

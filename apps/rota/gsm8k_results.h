@@ -3,8 +3,8 @@
 //   {"settings": {...}}                       first line: what the answers depend on
 //   {"problem": 3, "expected": "42", ...}     one line an answer, in the order in which they came
 //
-// A line that was cut off when its run was killed is dropped. While a run has the file open no other one can
-// take it.
+// A line that was cut off when its run was killed is dropped. While a run has the file open no
+// other one can take it.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ class Gsm8kResults {
  public:
   // Without a file: answers are kept in memory alone.
   Gsm8kResults() = default;
-  // Reads what `path` has, or begins it. kInvalidArgument: it was made with other settings, which are named.
+  // Reads what `path` has, or begins it. kInvalidArgument: it was made with other settings, which
+  // are named.
   static Result<Gsm8kResults> open(const std::string& path, const nlohmann::ordered_json& settings);
 
   Gsm8kResults(Gsm8kResults&& other) noexcept;

@@ -23,7 +23,8 @@
 namespace rota {
 namespace {
 
-// The engine's own process, started by `rota serve`: rota engine-worker --fd N. No command for people.
+// The engine's own process, started by `rota serve`: rota engine-worker --fd N. No command for
+// people.
 int engine_worker(int argc, char** argv) {
   int fd = -1;
   if (argc == 4 && std::string_view(argv[2]) == "--fd") {

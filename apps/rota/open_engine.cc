@@ -29,8 +29,8 @@ sigset_t ending_signals() {
   return signals;
 }
 
-// Ctrl-C and its like end the ranks first, then this process. Signals are kept from threads that are started
-// later, too.
+// Ctrl-C and its like end the ranks first, then this process. Signals are kept from threads that
+// are started later, too.
 class EndingSignals {
  public:
   EndingSignals() {

@@ -1,13 +1,13 @@
-// The engine of a command that ends by itself: in this process for one rank, else ranks that are started and
-// supervised as those of `rota serve` are.
+// The engine of a command that ends by itself: in this process for one rank, else ranks that are
+// started and supervised as those of `rota serve` are.
 //
 //   ROTA_ASSIGN_OR_RETURN(const auto engine, open_engine(options, flags.hostfile));
 //   RequestStream stream(*engine);
 //
-// Contract: the engine is ready when open_engine() returns. A rank that is lost is started again with the
-// others, and requests go on where they stopped; no process and no file of the ranks outlives the client,
-// nor this process where SIGINT, SIGTERM or SIGHUP ends it: with several ranks these are watched for, and blocked in all
-// threads.
+// Contract: the engine is ready when open_engine() returns. A rank that is lost is started again
+// with the others, and requests go on where they stopped; no process and no file of the ranks
+// outlives the client, nor this process where SIGINT, SIGTERM or SIGHUP ends it: with several ranks
+// these are watched for, and blocked in all threads.
 #pragma once
 
 #include <filesystem>

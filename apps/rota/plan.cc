@@ -1,4 +1,5 @@
-// rota plan MODEL: every width, choice and byte before a weight is read, from config.json and tensor headers only.
+// rota plan MODEL: every width, choice and byte before a weight is read, from config.json and
+// tensor headers only.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -178,7 +179,8 @@ Status show_plan(const PlanFlags& flags) {
   const std::string text =
       flags.json ? plan_to_json(plan).dump(2) + "\n" : draw_plan(plan, drawing_style_of_stdout());
   std::fputs(text.c_str(), stdout);
-  // A plan may be for a larger machine; a cache that was asked for and holds nothing is wrong on any.
+  // A plan may be for a larger machine; a cache that was asked for and holds nothing is wrong on
+  // any.
   return options.kv_cache_memory_bytes > 0 ? plan.no_budget : Status();
 }
 

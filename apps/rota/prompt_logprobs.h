@@ -14,11 +14,13 @@
 
 namespace rota {
 
-// Options under which an engine holds the sequences and no more than that, unless a length was asked for.
+// Options under which an engine holds the sequences and no more than that, unless a length was
+// asked for.
 EngineOptions prompt_options(EngineOptions options, std::span<const ScoredSequence> sequences,
                              bool one_by_one = false);
 
-// [sequences][tokens - 1]: the first token of a sequence has none. one_by_one: each has the engine alone.
+// [sequences][tokens - 1]: the first token of a sequence has none. one_by_one: each has the engine
+// alone.
 Result<std::vector<std::vector<float>>> prompt_logprobs(EngineClient& engine,
                                                         std::span<const ScoredSequence> sequences,
                                                         bool one_by_one = false);

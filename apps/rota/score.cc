@@ -1,5 +1,5 @@
-// rota score MODEL --ids-file F.json: of given token ids, the logprob of each (--json), or logits and more as
-// a file (--out F.safetensors) whose tensors are named as the reference goldens are.
+// rota score MODEL --ids-file F.json: of given token ids, the logprob of each (--json), or logits
+// and more as a file (--out F.safetensors) whose tensors are named as the reference goldens are.
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -142,8 +142,8 @@ class Collector final : public ScoreSink, public ForwardTrace {
   std::map<std::string, Gathered> tensors_;
 };
 
-// {"NAME": {"token_ids": [...], "logprobs": [null, ...]}, ...}: floats are printed so that they read back the
-// same.
+// {"NAME": {"token_ids": [...], "logprobs": [null, ...]}, ...}: floats are printed so that they
+// read back the same.
 Status score_as_json(const ScoreFlags& flags, std::span<const ScoredSequence> sequences,
                      const EngineOptions& options) {
   ROTA_ASSIGN_OR_RETURN(

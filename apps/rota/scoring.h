@@ -1,4 +1,5 @@
-// Runs whole sequences through a model without generating: what `rota score` and `rota eval` stand on.
+// Runs whole sequences through a model without generating: what `rota score` and `rota eval` stand
+// on.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ struct ScoredSequence {
   std::vector<int32_t> ids;
 };
 
-// Rows of a step: sequence `sequence`'s positions [first_position, first_position + tokens) are rows
-// [first_row, first_row + tokens) of everything that the step shows.
+// Rows of a step: sequence `sequence`'s positions [first_position, first_position + tokens) are
+// rows [first_row, first_row + tokens) of everything that the step shows.
 struct ScoredRows {
   size_t sequence = 0;
   int64_t first_row = 0;
@@ -35,7 +36,8 @@ class ScoreSink {
   virtual Status logits(std::span<const ScoredRows> rows, MatrixView<const float> logits) = 0;
 };
 
-// Options under which `tokens` ids in all fit: pages for each sequence, logits for each row of a step.
+// Options under which `tokens` ids in all fit: pages for each sequence, logits for each row of a
+// step.
 EngineOptions scoring_options(EngineOptions options, std::span<const ScoredSequence> sequences);
 
 // All sequences as one batch, in steps of at most options.max_num_batched_tokens.

@@ -1,4 +1,5 @@
-// rota serve MODEL: the front process. The engine runs in its own, so that this one answers whatever happens there.
+// rota serve MODEL: the front process. The engine runs in its own, so that this one answers
+// whatever happens there.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -38,15 +38,16 @@ struct TensorPart {
   int64_t end = 0;
 };
 
-// What this process reads of a tensor of so many bytes, ascending, where others read another part of it;
-// nothing: all processes read all of it.
+// What this process reads of a tensor of so many bytes, ascending, where others read another part
+// of it; nothing: all processes read all of it.
 using OwnParts =
     std::function<std::optional<std::vector<TensorPart>>(const TensorSpec& tensor, int64_t bytes)>;
 
 struct LoadOptions {
   LoadProgress progress = {};
   int threads = 4;
-  // Processes of one host share its page cache: of what all of them read, warm() reads part `part` of
+  // Processes of one host share its page cache: of what all of them read, warm() reads part `part`
+  // of
   // `parts`.
   int part = 0;
   int parts = 1;

@@ -116,7 +116,8 @@ Status Checkpoint::State::lock_mapped() {
 }
 
 Status Checkpoint::State::copy_files(const LoadOptions& options) {
-  // A copy is this process's alone: all that it reads, and as much again for each neighbour on the host.
+  // A copy is this process's alone: all that it reads, and as much again for each neighbour on the
+  // host.
   LoadOptions alone = options;
   alone.part = 0;
   alone.parts = 1;

@@ -1,6 +1,6 @@
 // Any text as config.json, as generation_config.json and as a shard index. What is accepted must be
-// usable: the tensors that it implies have sizes. The first byte says whether the text stands alone or
-// is merged over a good config, as --hf-overrides are.
+// usable: the tensors that it implies have sizes. The first byte says whether the text stands alone
+// or is merged over a good config, as --hf-overrides are.
 #include <array>
 #include <cstddef>
 #include <cstdint>

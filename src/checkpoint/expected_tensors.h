@@ -22,8 +22,8 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& config);
 std::vector<LinearSource> dense_linears(const ModelConfig& config);
 
 // Every expected tensor is there with its dtype and shape, and every tensor is expected, but for
-// those of which we know why they are not needed. A checkpoint in the other format than config.json says (MXFP4 or not) is an error that says
-// so.
+// those of which we know why they are not needed. A checkpoint in the other format than config.json
+// says (MXFP4 or not) is an error that says so.
 Status check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace rota

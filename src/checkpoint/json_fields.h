@@ -83,8 +83,8 @@ bool is_infinity(const nlohmann::json& value);
 // A JSON value for a message: one line, cut short.
 std::string shown(const nlohmann::json& value);
 
-// A string's content for a message: letters beyond ASCII and control characters are escaped, so that
-// a cut leaves no half of one.
+// A string's content for a message: letters beyond ASCII and control characters are escaped, so
+// that a cut leaves no half of one.
 std::string shown_text(std::string_view text);
 
 }  // namespace rota

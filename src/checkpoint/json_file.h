@@ -16,9 +16,9 @@ namespace rota {
 inline constexpr int64_t kMaxJsonFileBytes = 64 << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-// source: what messages call the text. Infinity and -Infinity, which Python writes and JSON does not
-// have, become those strings: is_infinity() of json_fields.h knows them, a field that wants a number
-// refuses them by name.
+// source: what messages call the text. Infinity and -Infinity, which Python writes and JSON does
+// not have, become those strings: is_infinity() of json_fields.h knows them, a field that wants a
+// number refuses them by name.
 Result<nlohmann::json> parse_json(std::string_view source, std::string_view text);
 
 Result<nlohmann::json> read_json_file(const std::string& path);

@@ -3,9 +3,10 @@
 //   FactorStore factors;
 //   ROTA_ASSIGN_OR_RETURN(WeightMatrix q, load_linear(checkpoint, {.module = p + ".q_proj", .format =
 //       config.quant.format_of(p + ".q_proj"), .out = heads * dim, .in = hidden}, factors));
-// Codes and block scales are views into the checkpoint; the float32 factors above them, few numbers in
-// BF16 or float32, are copied into `factors`, which must outlive the matrix; one that is not finite, or
-// negative, is kDataLoss. Codes and block scales are not looked at here: that is verify_linears().
+// Codes and block scales are views into the checkpoint; the float32 factors above them, few numbers
+// in BF16 or float32, are copied into `factors`, which must outlive the matrix; one that is not
+// finite, or negative, is kDataLoss. Codes and block scales are not looked at here: that is
+// verify_linears().
 //
 // Tensors of MODULE, [out, in]:
 //   plain   .weight BF16 [out, in]
@@ -58,8 +59,8 @@ Status check_linear(const LinearSource& source);
 Result<WeightMatrix> load_linear(const Checkpoint& checkpoint, const LinearSource& source,
                                  FactorStore& factors);
 
-// Looks at all codes of FP8 and all block scales of NVFP4: the first of which no number can be made is
-// kDataLoss. Reads them all.
+// Looks at all codes of FP8 and all block scales of NVFP4: the first of which no number can be made
+// is kDataLoss. Reads them all.
 Status verify_linears(const Checkpoint& checkpoint, std::span<const LinearSource> sources,
                       ThreadTeam& team);
 

@@ -1,5 +1,5 @@
-// How a linear layer's weight is stored. Checkpoints say it for all layers at once, with exceptions, or
-// layer by layer.
+// How a linear layer's weight is stored. Checkpoints say it for all layers at once, with
+// exceptions, or layer by layer.
 #pragma once
 
 #include <cstdint>

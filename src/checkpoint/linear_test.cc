@@ -16,7 +16,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// The last byte of every tensor of codes or block scales, one after the other, in a copy that is open.
+// The last byte of every tensor of codes or block scales, one after the other, in a copy that is
+// open.
 TEST(VerifyLinears, FindsANanInEveryQuantisedLayerThatIsNoExpert) {
   ThreadTeam team({.threads = 2, .pin = false});
   for (const char* pack : {"nemotron-nvfp4-h112", "nemotron-latent-mixed-h112", "nemotron-fp8-h144",

@@ -164,8 +164,8 @@ void parse_experts(JsonFields& f, ModelConfig& config) {
   }
 }
 
-// A special token that the vocabulary does not have can never come: a checkpoint whose vocabulary was cut
-// still runs.
+// A special token that the vocabulary does not have can never come: a checkpoint whose vocabulary
+// was cut still runs.
 bool in_vocabulary(const JsonFields& f, const ModelConfig& config, const char* field, int64_t id) {
   if (id < config.vocab) return true;
   log::warning("{}: {} {} is not below vocab_size ({}) and is left out", f.path(), field, id,

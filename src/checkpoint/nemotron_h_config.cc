@@ -74,7 +74,8 @@ bool any(const ModelConfig& config, LayerKind kind) {
   return std::count(config.layer_kinds.begin(), config.layer_kinds.end(), kind) > 0;
 }
 
-// The kernels' steps are softplus(...), above 0, and are not clamped: a limit that would is refused.
+// The kernels' steps are softplus(...), above 0, and are not clamped: a limit that would is
+// refused.
 void check_time_step_limit(JsonFields& f) {
   constexpr std::string_view kName = "time_step_limit";
   const nlohmann::json* limit = f.find(kName);

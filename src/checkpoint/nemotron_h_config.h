@@ -1,5 +1,5 @@
-// What only nemotron_h's config.json has: kinds of layers, Mamba2, shared experts, the latent width.
-// For model_config.cc alone.
+// What only nemotron_h's config.json has: kinds of layers, Mamba2, shared experts, the latent
+// width. For model_config.cc alone.
 #pragma once
 
 #include "checkpoint/json_fields.h"

@@ -20,8 +20,8 @@ Result<QuantConfig> parse_quantization_config(const nlohmann::json& document,
 // ModelOpt's own file, where it is there and names an algorithm: it knows more than config.json.
 Result<std::optional<QuantConfig>> read_hf_quant_config(const std::string& model_dir);
 
-// Sets config.expert_format. Does the method fit the architecture and the widths (whole blocks, every
-// expert in one format)?
+// Sets config.expert_format. Does the method fit the architecture and the widths (whole blocks,
+// every expert in one format)?
 Status resolve_quantization(ModelConfig& config, std::string_view source);
 
 // One pattern of modules_to_not_convert: '*' stands for any text, a match may end at a dot.

@@ -1,5 +1,6 @@
-// Any bytes as a safetensors file: its header must be refused, or describe exactly the bytes that there
-// are. The first byte says whether the rest is a whole file, or a header whose length field is right.
+// Any bytes as a safetensors file: its header must be refused, or describe exactly the bytes that
+// there are. The first byte says whether the rest is a whole file, or a header whose length field
+// is right.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -14,8 +14,9 @@ std::string_view fault_of(DType dtype, uint8_t value) {
   return too_large ? "larger than BF16 can hold" : "not a number";
 }
 
-// Index of the first word whose bits under `mask` are more than `largest`. The maximum of a chunk is
-// one vector instruction for many words; only a chunk that holds a bad one is looked at word by word.
+// Index of the first word whose bits under `mask` are more than `largest`. The maximum of a chunk
+// is one vector instruction for many words; only a chunk that holds a bad one is looked at word by
+// word.
 template <typename Word>
 std::optional<int64_t> find_above(std::span<const Word> words, Word largest, Word mask) {
   constexpr size_t kChunk = 4096 / sizeof(Word);
@@ -39,8 +40,8 @@ std::optional<int64_t> find_byte_above(std::span<const uint8_t> bytes, ByteLimit
 }
 
 std::optional<int64_t> find_not_finite(const TensorInfo& tensor) {
-  // Without its sign a number's bits are less than those of infinity. Signed words: their maximum is
-  // an instruction of every x86-64.
+  // Without its sign a number's bits are less than those of infinity. Signed words: their maximum
+  // is an instruction of every x86-64.
   if (tensor.dtype == DType::kBf16) {
     return find_above<int16_t>(tensor.as<int16_t>(), 0x7f7f, 0x7fff);
   }

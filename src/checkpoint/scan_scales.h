@@ -1,8 +1,7 @@
 // Looks for bytes that no number can be made of. Block scales of MXFP4: exponent 255 is NaN, and in
-// BF16 mode 253 and 254 overflow. E4M3, as NVFP4's block scales and FP8's codes: 0x7f and 0xff are NaN.
-// Routers, in BF16 or float32: NaN and infinity.
-// An expert is scanned before its first use; all of them in the background, or with --verify-weights
-// before the model is ready.
+// BF16 mode 253 and 254 overflow. E4M3, as NVFP4's block scales and FP8's codes: 0x7f and 0xff are
+// NaN. Routers, in BF16 or float32: NaN and infinity. An expert is scanned before its first use;
+// all of them in the background, or with --verify-weights before the model is ready.
 //
 //   if (auto bad = scan_mxfp4_scales(scales, kMxfp4MaxBf16Scale)) return bad->status(scales);
 #pragma once

@@ -135,7 +135,8 @@ TEST(ScanBytes, ARegionIsAllThatIsLookedAt) {
   }
 }
 
-// Every class of number at every place, in a tensor longer than the stretches that are looked at at once.
+// Every class of number at every place, in a tensor longer than the stretches that are looked at at
+// once.
 template <typename Word>
 void expect_finite_found(DType dtype, std::initializer_list<Word> numbers,
                          std::initializer_list<Word> others) {

@@ -17,7 +17,8 @@
 // Windows: on one host MPI gives shared memory (osc/sm): a put is a copy, and a target need do
 // nothing. Over hosts (osc/pt2pt) puts arrive while their target is in an MPI call, and MPI's flush
 // has no deadline; so finish_epoch() first meets all ranks, with one. osc/rdma refuses to make a
-// window over vader and tcp alone, osc/ucx fails where UCX has no network: mpi_launch.h leaves that out.
+// window over vader and tcp alone, osc/ucx fails where UCX has no network: mpi_launch.h leaves that
+// out.
 //
 // Limits: a buffer for all ranks, and a put, end at 2^31 - 1 bytes, as MPI's int does; more is
 // kUnsupported. In containers that forbid ranks to read each other's memory, vader warns unless

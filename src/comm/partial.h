@@ -2,9 +2,9 @@
 //
 //   Partial<T>   this rank's share; anyone may say that a sum is owed
 //   Reduced<T>   the sum over all ranks; only a Communicator can say so
-// Shares add to shares, sums to sums. A share does not add to a sum, a sum is not reduced again, and
-// a share is spent by its reduction: none of these compiles, or (a share used after std::move) is
-// found by clang-tidy.
+// Shares add to shares, sums to sums. A share does not add to a sum, a sum is not reduced again,
+// and a share is spent by its reduction: none of these compiles, or (a share used after std::move)
+// is found by clang-tidy.
 //
 //   Partial<float> share(rows);                     // what this rank's heads made of the tokens
 //   ROTA_ASSIGN_OR_RETURN(Reduced<float> sum, communicator.reduce(std::move(share)));

@@ -1,5 +1,5 @@
-// Pages of the KV cache, or slots of its states: which are used, which are free, which are unused but
-// remembered.
+// Pages of the KV cache, or slots of its states: which are used, which are free, which are unused
+// but remembered.
 //
 // Contract: a page is free (no user, no content worth keeping), used (a count of users >= 1), or
 // idle (no user, but kept: the prefix cache may hand it out again). take() prefers free pages and

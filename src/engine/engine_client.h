@@ -1,5 +1,5 @@
-// The door to an engine, the same whether it runs in this process or in its own, or several, behind a
-// Unix socket (serve, and other commands with ranks).
+// The door to an engine, the same whether it runs in this process or in its own, or several, behind
+// a Unix socket (serve, and other commands with ranks).
 //
 //   // Called from the engine's or the reader's thread: be quick, do not wait in it.
 //   client->submit(request, [&](const RequestOutput& out) { ... });
@@ -69,7 +69,8 @@ struct RankStats {
   double step_seconds = 0;           // in steps, dummy ones too
   double communication_seconds = 0;  // of step_seconds, in operations: waiting for others included
   double header_seconds = 0;         // between steps, in operations
-  // [experts] tokens that its experts served for all ranks, over all layers; where experts are dealt.
+  // [experts] tokens that its experts served for all ranks, over all layers; where experts are
+  // dealt.
   std::vector<int64_t> expert_tokens = {};
 };
 
@@ -83,8 +84,8 @@ struct ExpertBalance {
       {};  // [MoE layers][ranks]: experts that lie there now
 };
 
-// Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they restart with the engine
-// process).
+// Everything /metrics shows of the engine, of all its ranks together. Counters only grow (they
+// restart with the engine process).
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;

@@ -126,9 +126,9 @@ Status EngineCore::capture_steps() {
   return {};
 }
 
-// Prompts of one token and one token to follow: a step with the shapes of a decode step. All the same
-// token, so that no more experts are read than one token needs. What the cache cannot hold at once
-// never runs at once: the capture is of as many as do.
+// Prompts of one token and one token to follow: a step with the shapes of a decode step. All the
+// same token, so that no more experts are read than one token needs. What the cache cannot hold at
+// once never runs at once: the capture is of as many as do.
 Status EngineCore::capture_step(int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
     EngineRequest request;

@@ -2,17 +2,18 @@
 //
 // Contract: one step = schedule, forward, sample, deliver. A request's tokens do not depend on what
 // else is in its steps (design section 6). What is wrong with one request (nothing left to choose,
-// logits that are not finite, damaged expert weights) ends that request alone. A weights file that has
-// become shorter ends the process (platform/mapped_file.h) before a token of that step is out. While all running
-// requests decode, a step does not allocate (outputs without logprobs and experts).
+// logits that are not finite, damaged expert weights) ends that request alone. A weights file that
+// has become shorter ends the process (platform/mapped_file.h) before a token of that step is out.
+// While all running requests decode, a step does not allocate (outputs without logprobs and
+// experts).
 //
 //   ROTA_ASSIGN_OR_RETURN(auto core, EngineCore::make(loaded));
 //   core->add(request, on_output);
 //   while (core->has_work()) core->step();
 //
 // Ranks that share a model step together: each says how many tokens it has before any of them runs
-// (rank_loop.h). A forward that fails is then the end of the engine, as the other ranks wait in the middle
-// of theirs.
+// (rank_loop.h). A forward that fails is then the end of the engine, as the other ranks wait in the
+// middle of theirs.
 //
 //   const int64_t mine = core->prepare_step();
 //   ... tokens_of_group = what each data-parallel group says ...

@@ -1,6 +1,6 @@
 // What the options mean for a model on this machine, before a weight is read: ISA, precision,
-// mixture layers, KV layout, copies, memory. Pure but for the memory that is free now: `rota plan` prints
-// it, `rota serve` refuses by it before a process is started, load_engine() before it reads.
+// mixture layers, KV layout, copies, memory. Pure but for the memory that is free now: `rota plan`
+// prints it, `rota serve` refuses by it before a process is started, load_engine() before it reads.
 //
 //   ROTA_ASSIGN_OR_RETURN(EnginePlan plan, plan_engine(options, config, detect_cpu()));
 //   ROTA_ASSIGN_OR_RETURN(KvBudget kv, plan_kv_budget(memory_profile(plan, options, config, weight_bytes)));
@@ -34,8 +34,8 @@ struct EnginePlan {
 Result<EnginePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                const CpuFeatures& cpu);
 
-// What a step takes beside weights and cache, on the first of the ranks. Takes none of it; starts as many
-// threads as the options say, for a moment.
+// What a step takes beside weights and cache, on the first of the ranks. Takes none of it; starts
+// as many threads as the options say, for a moment.
 Result<int64_t> plan_step_memory(const EngineOptions& options, const ModelConfig& config, Isa isa);
 
 // What load_engine() makes a model with.

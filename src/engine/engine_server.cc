@@ -176,7 +176,8 @@ int serve_front(int fd, const StartEngineFn& start) {
 }
 
 int run_engine_worker(int fd) {
-  // Those of a terminal or a service manager reach the whole group: the front decides what they mean.
+  // Those of a terminal or a service manager reach the whole group: the front decides what they
+  // mean.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   return serve_front(fd,

@@ -1,4 +1,5 @@
-// EngineStats: histograms, whose buckets are vLLM's, so that its dashboards fit; and sums over ranks.
+// EngineStats: histograms, whose buckets are vLLM's, so that its dashboards fit; and sums over
+// ranks.
 #pragma once
 
 #include "engine/engine_client.h"

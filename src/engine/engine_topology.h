@@ -16,8 +16,8 @@ struct RankPlace {
   int64_t pid = 0;
   int64_t threads = 0;
   std::vector<int32_t> cpus;  // of each thread; empty: not pinned
-  // Of every mixture layer, whole or this rank's part of each; where experts move: at the start (ExpertBalance knows
-  // where they are).
+  // Of every mixture layer, whole or this rank's part of each; where experts move: at the start
+  // (ExpertBalance knows where they are).
   std::vector<int32_t> experts;
 };
 

@@ -13,8 +13,8 @@
 namespace rota {
 namespace {
 
-// A layer whose fullest rank has less than this times the mean stays as it is, and so does one that would win less
-// than kLeastGain of the mean: tokens of the next window differ by more.
+// A layer whose fullest rank has less than this times the mean stays as it is, and so does one that
+// would win less than kLeastGain of the mean: tokens of the next window differ by more.
 constexpr double kUneven = 1.05;
 constexpr double kLeastGain = 0.02;
 

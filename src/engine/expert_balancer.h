@@ -1,11 +1,12 @@
 // --enable-eplb: every so many steps all ranks compare how much their experts had to do, and move or copy
-// popular ones to ranks that had less. Answers stay bit for bit the same: a token's experts compute the same
-// wherever they lie, and are added up in the same order (moe/prepare_finalize.h).
+// popular ones to ranks that had less. Answers stay bit for bit the same: a token's experts compute
+// the same wherever they lie, and are added up in the same order (moe/prepare_finalize.h).
 //
-// Contract: after_step() is called by all ranks after each step that all ran, and is collective where something
-// is due, which is at the same steps. All decide the same from the same counts (moe/balance_experts.h). One
-// layer changes after a step, so that no pause is long. placement() is part of the next step's header: a rank that
-// holds other experts than the rest believe is an error with names.
+// Contract: after_step() is called by all ranks after each step that all ran, and is collective
+// where something is due, which is at the same steps. All decide the same from the same counts
+// (moe/balance_experts.h). One layer changes after a step, so that no pause is long. placement() is
+// part of the next step's header: a rank that holds other experts than the rest believe is an error
+// with names.
 //
 //   ExpertBalancer balancer(model.mixtures(), control, team, {.window = 1000, .interval = 3000});
 //   ... a step ...

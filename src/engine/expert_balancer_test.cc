@@ -1,5 +1,5 @@
-// Experts that move: layer kinds x transports x placements, ranks as threads with every collective checked. One
-// rank has twice the mean to do at first.
+// Experts that move: layer kinds x transports x placements, ranks as threads with every collective
+// checked. One rank has twice the mean to do at first.
 #include "engine/expert_balancer.h"
 
 #include <fmt/format.h>

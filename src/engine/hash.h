@@ -1,5 +1,5 @@
-// FNV-1a: short, the same on every machine. For comparing ranks and finding prefixes again; not for guarding
-// against somebody who wants two things to be equal.
+// FNV-1a: short, the same on every machine. For comparing ranks and finding prefixes again; not for
+// guarding against somebody who wants two things to be equal.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,13 @@
-// An engine on a thread of this process: what `rota generate`, `chat` and `bench` use. Where several ranks
-// share the model this is rank 0, and the others run serve_rank() (rank_loop.h).
+// An engine on a thread of this process: what `rota generate`, `chat` and `bench` use. Where
+// several ranks share the model this is rank 0, and the others run serve_rank() (rank_loop.h).
 //
 //   ROTA_ASSIGN_OR_RETURN(auto engine, InProcessEngine::start(options));
 //   engine->submit(request, on_output);       // EngineClient: outputs come from the engine's
 //   thread
 //
-// The thread parks while there is nothing to do. Destroying the engine ends it, and all ranks, after the
-// step that is running; requests that are left get kUnavailable. So do all requests once a rank has failed:
-// state() is kFailed then, and nothing brings it back.
+// The thread parks while there is nothing to do. Destroying the engine ends it, and all ranks,
+// after the step that is running; requests that are left get kUnavailable. So do all requests once
+// a rank has failed: state() is kFailed then, and nothing brings it back.
 #pragma once
 
 #include <functional>
@@ -45,8 +45,9 @@ class InProcessEngine final : public EngineClient {
   // What was loaded. The model and the cache belong to the engine's thread.
   const LoadedEngine& loaded() const;
 
-  // Called on the engine's thread after every step that delivered outputs, and after news of the statistics;
-  // set before the first submit(). The engine's own process sends one frame a step with it.
+  // Called on the engine's thread after every step that delivered outputs, and after news of the
+  // statistics; set before the first submit(). The engine's own process sends one frame a step with
+  // it.
   void set_step_end(std::function<void()> step_end);
 
  private:

@@ -100,8 +100,8 @@ TEST(InProcessEngine, ABadRequestIsRefusedAtOnce) {
             StatusCode::kInvalidArgument);
 }
 
-// What was cancelled before the engine's thread has seen it is gone at once: a client that asks and leaves
-// while a long step runs costs nothing.
+// What was cancelled before the engine's thread has seen it is gone at once: a client that asks and
+// leaves while a long step runs costs nothing.
 TEST(InProcessEngine, CancelledBeforeItWasSeenIsForgottenAtOnce) {
   const auto engine = start();
   std::promise<void> in_step;

@@ -6,10 +6,10 @@
 // become one. Pages of sequences that are gone stay findable until somebody needs the room.
 //
 // Where the model has recurrent layers (KvSpec::state) a running sequence also has a slot, whose
-// state is that of its last computed token. A prefix can then be shared only where a snapshot of the
-// state was taken: when a step ends at the end of the prompt's last whole block or at a multiple of
-// the interval (next_snapshot; the scheduler ends chunks there). Snapshots lie in the slots that no
-// running sequence needs; the one that was not used for longest is overwritten first.
+// state is that of its last computed token. A prefix can then be shared only where a snapshot of
+// the state was taken: when a step ends at the end of the prompt's last whole block or at a
+// multiple of the interval (next_snapshot; the scheduler ends chunks there). Snapshots lie in the
+// slots that no running sequence needs; the one that was not used for longest is overwritten first.
 //
 //   int64_t computed = kv.begin(sequence, tokens, salt, ReadCache::kYes);   // tokens found
 //   int64_t room = kv.extend(sequence, computed, wanted);                   // 0: no page left

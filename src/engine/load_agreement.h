@@ -1,8 +1,8 @@
-// What the ranks of an engine must agree on while they load, so that one that cannot go on, or has other files,
-// other options or another build, is an error on all of them and names both sides.
+// What the ranks of an engine must agree on while they load, so that one that cannot go on, or has
+// other files, other options or another build, is an error on all of them and names both sides.
 //
-// Contract: all functions are collective, and patient: ranks load at their own pace, and wait for one another for
-// up to kLoadPatienceSeconds without taking a core.
+// Contract: all functions are collective, and patient: ranks load at their own pace, and wait for
+// one another for up to kLoadPatienceSeconds without taking a core.
 //
 //   Status mine = open_everything();
 //   ROTA_RETURN_IF_ERROR(agree_ok(world, mine));                  // mine, or the first rank's that failed
@@ -30,8 +30,8 @@ Result<std::vector<std::string>> gather_texts(Communicator& world, std::string_v
 // Ok if it is on all ranks.
 Status agree_ok(Communicator& world, const Status& mine);
 
-// agree_ok() for a piece of work that meets the others on its way: whoever fails in it before or after they
-// met has told them once, and once is enough.
+// agree_ok() for a piece of work that meets the others on its way: whoever fails in it before or
+// after they met has told them once, and once is enough.
 //
 //   LoadMeeting meeting(world);
 //   options.ranks.meet = [&](const Status& status) { return meeting.meet(status); };

@@ -37,7 +37,8 @@ TEST(LoadAgreement, OneThatFailsFailsAllWithItsReason) {
   });
 }
 
-// One fails before the others have met, one when they meet: neither waits for somebody who has left.
+// One fails before the others have met, one when they meet: neither waits for somebody who has
+// left.
 TEST(LoadAgreement, AFailureInTheMiddleOfWorkIsToldOnce) {
   for (const bool early : {true, false}) {
     LoopbackRanks ranks(3, {.timeout_seconds = 30});

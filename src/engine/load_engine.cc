@@ -137,7 +137,8 @@ int64_t own_bytes(const LoadedEngine& engine) {
   return bytes;
 }
 
-// The budget's question before a weight is read: what would not fit is told then. kv: becomes this rank's.
+// The budget's question before a weight is read: what would not fit is told then. kv: becomes this
+// rank's.
 Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePlan& plan,
                                      KvSpec& kv) {
   const Checkpoint& weights = *engine.checkpoint;

@@ -5,11 +5,12 @@
 //   ROTA_ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options));
 //   loaded.model->forward(batch, *loaded.cache, logits);
 //
-// Ranks that share a model load it together, each its own experts and its own part of what is cut. They
-// refuse if they were given different options, files or builds, and if one of them fails all do. All block
-// scales of a rank's experts are checked before it is ready, whatever --verify-weights says: a
-// step that met damaged ones would fail on one rank alone, and leave the others in the middle of theirs.
-// Limits that all must share (pages, sequences, lengths) are the least that one of them can afford.
+// Ranks that share a model load it together, each its own experts and its own part of what is cut.
+// They refuse if they were given different options, files or builds, and if one of them fails all
+// do. All block scales of a rank's experts are checked before it is ready, whatever
+// --verify-weights says: a step that met damaged ones would fail on one rank alone, and leave the
+// others in the middle of theirs. Limits that all must share (pages, sequences, lengths) are the
+// least that one of them can afford.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,8 @@ struct LoadedEngine {
 // Collective over `world`, which outlives what is loaded; its ranks are those of options.parallel.
 Result<LoadedEngine> load_engine(const EngineOptions& options, Communicator& world = loopback());
 
-// What load_engine() finds out before it reads a weight. Bytes are of this rank's host, all of its ranks together.
+// What load_engine() finds out before it reads a weight. Bytes are of this rank's host, all of its
+// ranks together.
 struct LoadCheck {
   int ranks_of_host = 1;
   int threads = 0;           // of this rank

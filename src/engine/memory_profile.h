@@ -2,11 +2,12 @@
 //
 // Contract: kv bytes = --kv-cache-memory-bytes, or utilization * available - weights - copies -
 // workspace. Mapped weights count although the kernel could drop them: a step that waits for the
-// disk is no step. Copies that do not fit beside cache and workspace are an error. No more pages than max_num_seqs sequences of max_model_len could ever use.
-// Ranks of one host share its memory: what they map is the same pages of the file, counted once, what
-// they copy is each one's own, and what is left for caches is divided evenly.
-// States of recurrent layers are part of the cache: one for each running sequence, in at most half of
-// what one sequence leaves (max_num_seqs is lowered to that), then the snapshots, then pages.
+// disk is no step. Copies that do not fit beside cache and workspace are an error. No more pages
+// than max_num_seqs sequences of max_model_len could ever use. Ranks of one host share its memory:
+// what they map is the same pages of the file, counted once, what they copy is each one's own, and
+// what is left for caches is divided evenly. States of recurrent layers are part of the cache: one
+// for each running sequence, in at most half of what one sequence leaves (max_num_seqs is lowered
+// to that), then the snapshots, then pages.
 //
 //   ROTA_ASSIGN_OR_RETURN(KvBudget kv, plan_kv_budget({.spec = model->kv_spec(), ...}));
 #pragma once
@@ -57,8 +58,8 @@ struct KvBudget {
 
 Result<KvBudget> plan_kv_budget(const MemoryProfile& profile);
 
-// What ranks that must schedule alike use, of what each of them has planned: the least of everything.
-// spec: of the rank that asks; its bytes may differ from another's.
+// What ranks that must schedule alike use, of what each of them has planned: the least of
+// everything. spec: of the rank that asks; its bytes may differ from another's.
 KvBudget least_budget(const KvSpec& spec, std::span<const KvBudget> planned);
 
 // Which part of the budget the states of recurrent layers take, as a line for people.

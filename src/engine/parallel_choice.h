@@ -1,4 +1,5 @@
-// What the flags of parallel_options.h mean here: ranks, and how tokens reach those of their experts.
+// What the flags of parallel_options.h mean here: ranks, and how tokens reach those of their
+// experts.
 //
 //   ROTA_ASSIGN_OR_RETURN(ParallelChoice parallel, choose_parallel(options.parallel));
 //
@@ -7,8 +8,9 @@
 // sent to their experts only where data parallel > 1 and experts are dealt; where experts are cut
 // and data parallel > 1, every rank gathers all tokens.
 //
-// With --enable-eplb experts move between ranks. Refused where tokens do not travel: with one data-parallel
-// rank each rank adds up the shares of its own experts first, and an answer would depend on who lies where.
+// With --enable-eplb experts move between ranks. Refused where tokens do not travel: with one
+// data-parallel rank each rank adds up the shares of its own experts first, and an answer would
+// depend on who lies where.
 #pragma once
 
 #include <string>

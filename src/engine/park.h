@@ -1,6 +1,6 @@
-// Waiting for other ranks that may take long, without taking a core for it: sleeps between looks, the longer
-// the more ranks there are, so that all together take under 2 % of a core (a look costs about 14 us). Late by
-// 1.5 ms for each rank, 20 ms at most.
+// Waiting for other ranks that may take long, without taking a core for it: sleeps between looks,
+// the longer the more ranks there are, so that all together take under 2 % of a core (a look costs
+// about 14 us). Late by 1.5 ms for each rank, 20 ms at most.
 //
 //   if (rank == 0) ... sleep ...; bell.ring();      // all others leave their bell.wait()
 //   ROTA_RETURN_IF_ERROR(wait_for_all(world, 3600)); // ranks load at their own pace

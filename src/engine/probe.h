@@ -1,9 +1,10 @@
-// What `rota doctor` asks of ranks that run: who and where they are, whether they reach each other in every way
-// that tokens may travel, whether they would load the same model alike. Reads no weight.
+// What `rota doctor` asks of ranks that run: who and where they are, whether they reach each other
+// in every way that tokens may travel, whether they would load the same model alike. Reads no
+// weight.
 //
 //   const Result<ProbeReport> report = probe_ranks(options, *mpi->world(...), run_folder);
-// Collective; the report is the same on all ranks. An exchange that failed ends the probe: what comes
-// after it in the report was not tried, and the communicator is of no more use.
+// Collective; the report is the same on all ranks. An exchange that failed ends the probe: what
+// comes after it in the report was not tried, and the communicator is of no more use.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// One rank of `rota doctor`: what mpirun starts for it, as it does run_engine_rank() for `rota serve`.
+// One rank of `rota doctor`: what mpirun starts for it, as it does run_engine_rank() for `rota
+// serve`.
 //
 //   return run_probe_rank(options_json, run_folder);   // `rota doctor-rank OPTIONS FOLDER`
 //

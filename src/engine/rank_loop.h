@@ -1,5 +1,5 @@
-// One rank of an engine of several, from its first step to its last. All ranks run this loop side by side,
-// whatever started them, processes or threads:
+// One rank of an engine of several, from its first step to its last. All ranks run this loop side
+// by side, whatever started them, processes or threads:
 //
 //   execute      submits and cancels that came with the step before
 //   prepare      the scheduler says what this rank would run
@@ -11,11 +11,11 @@
 //   balance      with --enable-eplb, now and then after a step: experts move (expert_balancer.h)
 //   park         if none has anything, all sleep until rank 0 gets a request, or looks whether all are alive
 //
-// The ranks of a tensor-parallel group get the same messages at the same step and decide alike: their
-// schedulers are replicas, and the header compares how many tokens they would run. Rank 0 alone speaks to
-// the outside. run() returns when rank 0 stops (ok), or with the error that ends the engine: a rank that did
-// not come within the communicator's timeout, headers that do not fit, a step that failed. Whatever fails on
-// one rank fails on all, there is no going on with fewer.
+// The ranks of a tensor-parallel group get the same messages at the same step and decide alike:
+// their schedulers are replicas, and the header compares how many tokens they would run. Rank 0
+// alone speaks to the outside. run() returns when rank 0 stops (ok), or with the error that ends
+// the engine: a rank that did not come within the communicator's timeout, headers that do not fit,
+// a step that failed. Whatever fails on one rank fails on all, there is no going on with fewer.
 //
 //   serve_rank(loaded);                     // ranks other than 0; rank 0: InProcessEngine
 #pragma once

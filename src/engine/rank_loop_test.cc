@@ -211,7 +211,8 @@ TEST(RankLoop, MoreCopiesThanRanksIsRefused) {
               AllOf(HasSubstr("1000 redundant experts"), HasSubstr("2 ranks can have from 0 to")));
 }
 
-// A group's ranks replicate the scheduler. Sums over heads are taken in another order: greedy tokens agree.
+// A group's ranks replicate the scheduler. Sums over heads are taken in another order: greedy
+// tokens agree.
 TEST(TensorParallelRanks, GiveTheGreedyTokensOfOneProcess) {
   std::vector<EngineRequest> requests = mixed_requests(8, 6);
   for (EngineRequest& request : requests) request.sampling.temperature = 0;
@@ -300,7 +301,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, RandomShapes,
                          ::testing::Values("allgather_reducescatter", "alltoallv", "low_latency"),
                          [](const auto& it) { return std::string(it.param); });
 
-// Every collective of every step compared over the ranks: 10,000 steps of each transport with ROTA_FULL.
+// Every collective of every step compared over the ranks: 10,000 steps of each transport with
+// ROTA_FULL.
 TEST_P(RandomShapes, StepAfterStepNoCollectiveDiffers) {
   const int64_t goal = std::getenv("ROTA_FULL") != nullptr ? 10000 : 200;
   RankedEngine ranks(ranked_options("mixtral-bf16-h72", experts_dealt(4, GetParam())));

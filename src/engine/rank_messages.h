@@ -1,5 +1,6 @@
-// What ranks tell one another between steps: frames of wire.h, put down until the step's header has said how
-// long they are, then exchanged by all ranks at once. Rank 0 speaks to any rank, all others to rank 0.
+// What ranks tell one another between steps: frames of wire.h, put down until the step's header has
+// said how long they are, then exchanged by all ranks at once. Rank 0 speaks to any rank, all
+// others to rank 0.
 //
 //   messages.add(3, frame);
 //   headers.exchange({... .message_bytes = messages.bytes_to(0)}, ...);

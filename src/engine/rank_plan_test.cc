@@ -141,7 +141,8 @@ TEST(RankPlan, AnEmptyRankIsNamedWithWhatToDo) {
   EXPECT_THAT(empty->what, HasSubstr("ranks 128-129 of 130 hold no experts"));
 }
 
-// vLLM #43865: rows of later ranks came from the padded stride. Here: whole blocks of logical sizes.
+// vLLM #43865: rows of later ranks came from the padded stride. Here: whole blocks of logical
+// sizes.
 TEST(RankPlan, ACutThroughABlockIsMovedAndSaid) {
   PlannedModel model;
   model.parallel.tensor_parallel_size = 8;

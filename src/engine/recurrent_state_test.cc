@@ -232,7 +232,8 @@ TEST(Reuse, NeedsTheWindowsPagesToo) {
   Machine machine({.spec = hybrid_spec({0, 128}), .pages = 60, .interval = 64});
   EXPECT_EQ(machine.cached(tokens_of(64 * 10 + 1)), 0);
   EXPECT_EQ(machine.cached(tokens_of(64 * 10 + 1)), 64 * 10);
-  // Of a long other prompt: takes the pages that the window has passed, which were idle for longest.
+  // Of a long other prompt: takes the pages that the window has passed, which were idle for
+  // longest.
   EXPECT_EQ(machine.cached(tokens_of(64 * 12, 5000)), 0);
   EXPECT_EQ(machine.cached(tokens_of(64 * 10 + 1)), 64 * 10);
   // The snapshot at 256 is gone with the window's page of its block, or is of no use without those.
@@ -396,8 +397,8 @@ TEST(WithoutAttention, SequencesRunOnStatesAlone) {
   machine.expect_nothing_held();
 }
 
-// Prompts over a small alphabet, so that prefixes meet; too few pages, few slots, cancels and failed
-// steps: every step goes on from its own history (Machine looks), and nothing stays behind.
+// Prompts over a small alphabet, so that prefixes meet; too few pages, few slots, cancels and
+// failed steps: every step goes on from its own history (Machine looks), and nothing stays behind.
 TEST(RecurrentState, RandomLifeStaysExactAndReturnsEverySlot) {
   for (const int64_t slots : {4, 7, 30}) {
     std::mt19937 random(static_cast<uint32_t>(slots));

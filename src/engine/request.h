@@ -38,8 +38,8 @@ inline constexpr int64_t kMaxLogprobs = 20;
 // Message names the field: "temperature: -1 is not in [0, 2]". A temperature below 1e-5 is greedy.
 Status validate(const SamplingParams& params, int64_t vocab_size);
 
-// Token ids that nobody changes any more. Copies share them: the choices of one request, what is checked
-// and what is sent hold the prompt once.
+// Token ids that nobody changes any more. Copies share them: the choices of one request, what is
+// checked and what is sent hold the prompt once.
 class TokenIds {
  public:
   TokenIds() = default;
@@ -69,8 +69,9 @@ struct EngineRequest {
   int64_t priority = 0;         // lower runs first
   std::string cache_salt = {};  // prefix cache entries are shared only under the same salt
   bool trace_experts = false;   // outputs carry the experts that served each token
-  // A replay: tokens that were generated, and told with their prompt logprobs, by an engine that has
-  // died. The request goes on behind them as if it had never stopped; none of them is told again.
+  // A replay: tokens that were generated, and told with their prompt logprobs, by an engine that
+  // has died. The request goes on behind them as if it had never stopped; none of them is told
+  // again.
   TokenIds generated = {};
 };
 

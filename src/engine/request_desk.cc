@@ -45,8 +45,8 @@ void RequestDesk::cancel(std::string_view id) {
   finished_.notify_all();
 }
 
-// Under the lock. A submission that the engine's thread has not fetched is dropped, so that asking and
-// leaving during a long step takes no memory; another one is cancelled there.
+// Under the lock. A submission that the engine's thread has not fetched is dropped, so that asking
+// and leaving during a long step takes no memory; another one is cancelled there.
 void RequestDesk::take_back(const std::string& id, const Handle* handle) {
   const auto unseen = std::find_if(inbox_.begin(), inbox_.end(), [&](const Command& command) {
     const auto* submission = std::get_if<Submission>(&command);

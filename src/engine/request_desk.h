@@ -1,9 +1,9 @@
 // Where the clients of an engine and the thread that steps it meet: requests go in from any thread,
 // outputs come out on the engine's.
 //
-// Contract: ids are unique among those that are live; an id is free again before its client hears of the
-// end. Who cancels hears nothing more, but for an output that is just being delivered. A request that
-// was cancelled before the engine's thread has seen it is never seen.
+// Contract: ids are unique among those that are live; an id is free again before its client hears
+// of the end. Who cancels hears nothing more, but for an output that is just being delivered. A
+// request that was cancelled before the engine's thread has seen it is never seen.
 //
 //   desk.submit(request, on_output);                      // clients
 //

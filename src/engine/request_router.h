@@ -1,10 +1,11 @@
-// On rank 0: which group of ranks serves which request. What clients want becomes messages to ranks, what
-// groups answer goes back to the clients; and what all ranks count becomes the engine's statistics.
+// On rank 0: which group of ranks serves which request. What clients want becomes messages to
+// ranks, what groups answer goes back to the clients; and what all ranks count becomes the engine's
+// statistics.
 //
-// Contract: on its way a request is called "ID#N", N the number of its arrival: what is still on its way of a
-// request that was cancelled is never taken for an answer to another one with the same id. A request that
-// brings no seed gets the one that an engine of one rank would have drawn for it. All ranks of a group get the
-// same messages in the same order.
+// Contract: on its way a request is called "ID#N", N the number of its arrival: what is still on
+// its way of a request that was cancelled is never taken for an answer to another one with the same
+// id. A request that brings no seed gets the one that an engine of one rank would have drawn for
+// it. All ranks of a group get the same messages in the same order.
 //
 //   RequestRouter router(desk, {.groups = dp, .tp = tp, .engine_seed = seed});
 //   for (auto& command : commands) router.route(command, messages);

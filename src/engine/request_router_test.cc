@@ -118,8 +118,8 @@ TEST(RequestRouter, AnswersGoToTheirClientsUnderTheirNames) {
   EXPECT_THAT(router.heard_, ElementsAre("b:7", "a:8", "b:9"));
 }
 
-// A client asks, leaves and asks again with the same id: what is still on its way of the first answer is not taken
-// for the second.
+// A client asks, leaves and asks again with the same id: what is still on its way of the first
+// answer is not taken for the second.
 TEST(RequestRouter, AnOldAnswerIsNotTakenForANewOne) {
   Router router(1, 1);
   router.submit("a", 10);

@@ -5,10 +5,10 @@
 //   const TokenCost cost = decode_cost(work, {.tokens = 1, .tokens_of_sequence = 4096});
 //   const RateBound bound = rate_bound(cost, {.bytes_per_second = 40e9, .flop_per_second = 1e12}, work.dp);
 //
-// Counted: weights (padding too: it is read and computed on), KV cache, recurrent states; 2 FLOP for
-// each weight that a token meets, 4 for each element of each query head at each position it sees.
-// Not counted: activations, norms' arithmetic, softmax, what ranks send one another. Experts are
-// taken as chosen evenly: n tokens meet E (1 - (1 - k/E)^n) of them.
+// Counted: weights (padding too: it is read and computed on), KV cache, recurrent states; 2 FLOP
+// for each weight that a token meets, 4 for each element of each query head at each position it
+// sees. Not counted: activations, norms' arithmetic, softmax, what ranks send one another. Experts
+// are taken as chosen evenly: n tokens meet E (1 - (1 - k/E)^n) of them.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,8 @@ PartCost part(const TokenCost& cost, std::string_view name) {
   return at == cost.parts.end() ? PartCost{.name = name} : *at;
 }
 
-// gpt-oss, by hand. An expert: MXFP4 of [5760, 2880] and [2880, 2880], 17 bytes for 32, BF16 biases.
+// gpt-oss, by hand. An expert: MXFP4 of [5760, 2880] and [2880, 2880], 17 bytes for 32, BF16
+// biases.
 constexpr double kExpertBytes = (5760 + 2880) * (90 * 17 + 2);
 constexpr double kExpertWeights = 3 * 2880.0 * 2880;
 constexpr double kAttentionWeights = (4096 + 512 + 512 + 4096) * 2880.0;

@@ -77,8 +77,8 @@ void Scheduler::schedule_running(bool decodes) {
   }
 }
 
-// Tokens of the next chunk: what the step's budgets of tokens and of prompt logprobs allow, up to the
-// next snapshot.
+// Tokens of the next chunk: what the step's budgets of tokens and of prompt logprobs allow, up to
+// the next snapshot.
 int64_t Scheduler::chunk_limit(Sequence& sequence) const {
   const int64_t to_snapshot = kv_.next_snapshot(sequence.kv, sequence.computed) - sequence.computed;
   const Chunk whole{&sequence, sequence.computed,

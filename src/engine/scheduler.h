@@ -5,8 +5,8 @@
 // arrival and never past one another. When pages run out the sequence that goes last gives its
 // pages back and waits again (it is recomputed later, from the prefix cache where that still has
 // it). The first in the order can always go on, and a sequence that could never fit alone is not
-// accepted (check_request), so that there is no deadlock and no starvation. Of a model with recurrent
-// layers chunks end where a snapshot of the state is to be taken.
+// accepted (check_request), so that there is no deadlock and no starvation. Of a model with
+// recurrent layers chunks end where a snapshot of the state is to be taken.
 //
 //   Scheduler scheduler(limits, kv);
 //   scheduler.add(sequence);

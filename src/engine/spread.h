@@ -1,11 +1,11 @@
-// Which data-parallel group a request goes to: the one that will be done with it first, as far as tokens
-// tell.
+// Which data-parallel group a request goes to: the one that will be done with it first, as far as
+// tokens tell.
 //
-// Contract: a group's load is the tokens of its live requests, prompts and answers. A request goes where
-// load + tokens of its prompt that must be computed there is least; a tie goes to the group that was
-// chosen longest ago. A block of 64 prompt tokens, hashed with the salt and all blocks before it, is taken to
-// be in the prefix cache of the group that computed it last; that is a guess: the cache may have
-// forgotten it. Pure: the same calls, the same choices.
+// Contract: a group's load is the tokens of its live requests, prompts and answers. A request goes
+// where load + tokens of its prompt that must be computed there is least; a tie goes to the group
+// that was chosen longest ago. A block of 64 prompt tokens, hashed with the salt and all blocks
+// before it, is taken to be in the prefix cache of the group that computed it last; that is a
+// guess: the cache may have forgotten it. Pure: the same calls, the same choices.
 //
 //   Spread spread(groups);
 //   const int group = spread.place(request.prompt, request.cache_salt);

@@ -49,7 +49,8 @@ TEST(Spread, AKnownPrefixOutweighsAsManyTokensOfLoad) {
   EXPECT_EQ(spread.place(system, ""), 0);
   std::vector<int32_t> again = system;
   again.insert(again.end(), {1, 2, 3});
-  // Computing the 640 anew on group 1 costs as much as what runs on group 0: a tie, and 1 has never been asked.
+  // Computing the 640 anew on group 1 costs as much as what runs on group 0: a tie, and 1 has never
+  // been asked.
   EXPECT_EQ(spread.place(again, ""), 1);
   spread.add(1, -643);
   spread.add(0, -640);

@@ -1,12 +1,14 @@
-// Decode steps that were run once at the start, one for each of a list of batch sizes, so that later ones
-// find all they use: buffers, threads, links between ranks, and which collectives come in which order.
-// Other engines call this graph capture; here is no graph, so what is fixed is checked instead.
+// Decode steps that were run once at the start, one for each of a list of batch sizes, so that
+// later ones find all they use: buffers, threads, links between ranks, and which collectives come
+// in which order. Other engines call this graph capture; here is no graph, so what is fixed is
+// checked instead.
 //
-// Contract: a step replays the smallest capture that holds it: each sequence of each data-parallel group runs
-// one token, and no group has more of them than the capture's size. It runs its own tokens, not as many as the
-// capture had: nothing is filled up, so neither bits nor cost change. A replay makes no collective
-// more than its capture made, else kInternal, and does not allocate. All ranks decide alike, from what the
-// headers of the step say. Pure bookkeeping; nothing allocates after the captures.
+// Contract: a step replays the smallest capture that holds it: each sequence of each data-parallel
+// group runs one token, and no group has more of them than the capture's size. It runs its own
+// tokens, not as many as the capture had: nothing is filled up, so neither bits nor cost change. A
+// replay makes no collective more than its capture made, else kInternal, and does not allocate. All
+// ranks decide alike, from what the headers of the step say. Pure bookkeeping; nothing allocates
+// after the captures.
 //
 //   StepCaptures captures(capture_sizes(options).value());
 //   for (int64_t size : captures.wanted()) captures.add(size, operations of a real step);
@@ -34,8 +36,8 @@ struct StepCapture {
   int64_t operations = 0;  // of the communicators, in the forward pass
 };
 
-// Batch sizes in ascending order: what --cudagraph-capture-sizes lists, or 1, 2, 4, 8 ... and the largest
-// batch; none with --enforce-eager. kInvalidArgument names what is no size.
+// Batch sizes in ascending order: what --cudagraph-capture-sizes lists, or 1, 2, 4, 8 ... and the
+// largest batch; none with --enforce-eager. kInvalidArgument names what is no size.
 Result<std::vector<int64_t>> capture_sizes(const EngineOptions& options);
 
 class StepCaptures {
@@ -45,7 +47,8 @@ class StepCaptures {
   std::span<const int64_t> wanted() const { return wanted_; }
   std::span<const StepCapture> captures() const { return captures_; }  // ascending
 
-  // A step of `size` sequences on each group has run. A size that was captured is not captured again.
+  // A step of `size` sequences on each group has run. A size that was captured is not captured
+  // again.
   void add(int64_t size, int64_t operations);
   const StepCapture* find(const StepTokens& step) const;  // nothing: the step runs as it is
   std::string describe() const;  // "decode steps of up to 1, 2, 4, 8 sequences"

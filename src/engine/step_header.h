@@ -1,10 +1,10 @@
-// What every rank says at the beginning of every step, and all of them check: a rank that is elsewhere is
-// an error with names, on all ranks, and never a hang.
+// What every rank says at the beginning of every step, and all of them check: a rank that is
+// elsewhere is an error with names, on all ranks, and never a hang.
 //
-// Contract: exchange() is collective. After it every rank knows what all others will do, so that all
-// take the same branch. kInternal: two ranks are not at the same step, did not load the same, do not have
-// experts in the same places, or (of one tensor-parallel group) do not run the same tokens; the message
-// names both sides. Does not allocate.
+// Contract: exchange() is collective. After it every rank knows what all others will do, so that
+// all take the same branch. kInternal: two ranks are not at the same step, did not load the same,
+// do not have experts in the same places, or (of one tensor-parallel group) do not run the same
+// tokens; the message names both sides. Does not allocate.
 //
 //   ROTA_RETURN_IF_ERROR(headers.exchange({.step = 7, .kind = StepKind::kWork, .tokens = 5}));
 //   if (headers.any(StepKind::kWork)) core.run_step({headers.tokens_of_group(), headers.decodes()});
@@ -42,7 +42,8 @@ std::string describe(const StepHeader& header);
 
 class StepHeaders {
  public:
-  // tp: ranks of one tensor-parallel group. control: outlives this, and carries nothing of the model.
+  // tp: ranks of one tensor-parallel group. control: outlives this, and carries nothing of the
+  // model.
   StepHeaders(Communicator& control, int tp);
 
   // bytes_to [ranks]: of rank 0, what it has for each rank; of others empty.

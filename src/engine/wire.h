@@ -1,8 +1,8 @@
 // What the front and the engine's process say to each other over their socket: frames of
 // MessagePack.
 //
-// Contract: a frame is a length (4 bytes, little-endian, 1 .. kMaxFrameBytes) and that many bytes of
-// MessagePack: [type, member, member, ...]. Whatever arrives is checked before it is believed:
+// Contract: a frame is a length (4 bytes, little-endian, 1 .. kMaxFrameBytes) and that many bytes
+// of MessagePack: [type, member, member, ...]. Whatever arrives is checked before it is believed:
 // length, depth, types, number of members, ranges of enums. Garbage is an error, never a crash.
 // Both ends are the same program on the same machine: numbers in arrays travel as they lie.
 //

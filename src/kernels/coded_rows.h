@@ -57,8 +57,8 @@ CodedRows coded_rows(const WeightMatrix& weights, int64_t n, int64_t k) {
           .scale_stride = weights.scale_stride.count};
 }
 
-// A block of which `left` elements are the row's: where it lies, or, for the last block of a row that
-// is no multiple of 32 wide, a copy that ends in zeros. No byte behind the row is read.
+// A block of which `left` elements are the row's: where it lies, or, for the last block of a row
+// that is no multiple of 32 wide, a copy that ends in zeros. No byte behind the row is read.
 template <class Code>
 class CodedTail {
  public:

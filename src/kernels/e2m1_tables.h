@@ -1,7 +1,8 @@
-// Tables by which kernels decode. The sixteen E2M1 values under every scale byte, as BF16 bits: what the MXFP4 and NVFP4 kernels look
-// codes up in. Every value is exact: E2M1 has two significant bits, E4M3 four, and BF16 eight and
-// float32's exponents. E8M0 bytes 253 and 254 overflow to infinity where float32 does; NaN scales
-// (E8M0 255, E4M3 0x7f and 0xff) give NaN, as the tables of quant/ do.
+// Tables by which kernels decode. The sixteen E2M1 values under every scale byte, as BF16 bits:
+// what the MXFP4 and NVFP4 kernels look codes up in. Every value is exact: E2M1 has two significant
+// bits, E4M3 four, and BF16 eight and float32's exponents. E8M0 bytes 253 and 254 overflow to
+// infinity where float32 does; NaN scales (E8M0 255, E4M3 0x7f and 0xff) give NaN, as the tables of
+// quant/ do.
 #pragma once
 
 #include <array>

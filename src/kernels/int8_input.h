@@ -1,10 +1,10 @@
-// Matmul inputs in 8 bits, Compute::kInt8: what the kernels of every instruction set read. Blocks of
-// 32 elements of K; scale = max |x| / 127 and q = x / scale, rounded to nearest even, in [-127, 127].
-// A block that holds a NaN or an infinity is NaN as a whole; zeros fill up the last block.
+// Matmul inputs in 8 bits, Compute::kInt8: what the kernels of every instruction set read. Blocks
+// of 32 elements of K; scale = max |x| / 127 and q = x / scale, rounded to nearest even, in [-127,
+// 127]. A block that holds a NaN or an infinity is NaN as a whole; zeros fill up the last block.
 //
 // Prepared, a block is a piece for each scale of its weights (MXFP4: one of 32 elements, NVFP4: two
-// of 16): an Int8Head, then q in the order in which the codes' nibbles come out of four bytes: elements
-// 0 2 4 6 from the low ones, 1 3 5 7 from the high ones, then 8 10 12 14 and so on.
+// of 16): an Int8Head, then q in the order in which the codes' nibbles come out of four bytes:
+// elements 0 2 4 6 from the low ones, 1 3 5 7 from the high ones, then 8 10 12 14 and so on.
 //
 // Included by the sources of each ISA; everything is internal to each of them.
 #pragma once

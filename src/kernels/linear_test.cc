@@ -90,7 +90,8 @@ TEST_P(LinearTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-// From a matrix alone, into columns of something wider: the bits of the linear, and no others touched.
+// From a matrix alone, into columns of something wider: the bits of the linear, and no others
+// touched.
 TEST_P(LinearTest, AMatrixAloneIsTheSame) {
   const RandomMatrix w(301, 160, 5);
   const Matrix<float> x = random_rows(9, 160);

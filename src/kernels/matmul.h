@@ -27,8 +27,9 @@
 
 namespace rota {
 
-// What matmul inputs are rounded to. kFloat32: not at all. kInt8, for MXFP4 and NVFP4 alone: integers
-// times a scale in blocks of 32 (int8_input.h); sums of a block are exact. Sums are in float32 else.
+// What matmul inputs are rounded to. kFloat32: not at all. kInt8, for MXFP4 and NVFP4 alone:
+// integers times a scale in blocks of 32 (int8_input.h); sums of a block are exact. Sums are in
+// float32 else.
 enum class Compute { kFloat32, kBf16, kInt8 };
 
 // kFp8: E4M3 codes under float32 factors; kNvfp4: E2M1 codes under an E4M3 scale for each 16.
@@ -40,8 +41,8 @@ std::string_view to_string(WeightFormat format);  // "MXFP4"
 enum class WeightOrder { kOutIn, kInOut };
 
 // float32 factors of a quantised matrix: one for each block of `rows` outputs x `columns` inputs.
-// One for each row, or one for the whole matrix, is a block as wide as K. Blocks that divide K are a
-// multiple of kFoldColumns wide: sums are kept apart for so many columns, then scaled and added.
+// One for each row, or one for the whole matrix, is a block as wide as K. Blocks that divide K are
+// a multiple of kFoldColumns wide: sums are kept apart for so many columns, then scaled and added.
 struct BlockScales {
   const float* data = nullptr;  // none: every factor is 1
   int64_t stride = 0;           // floats from a row of blocks to the next

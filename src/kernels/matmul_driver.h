@@ -95,8 +95,8 @@ class MatmulDriver {
     return std::min<int64_t>(left, Tile::kTokens);
   }
 
-  // Whole tiles only, since a tile's rows are a stride apart then, and whole blocks: what lies behind
-  // the last column is not to be read.
+  // Whole tiles only, since a tile's rows are a stride apart then, and whole blocks: what lies
+  // behind the last column is not to be read.
   bool decodes_in_tile(int64_t k, int64_t count) const {
     return Tile::kDecodesInTile && k + count <= weights_.in.logical();
   }

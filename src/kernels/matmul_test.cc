@@ -358,8 +358,8 @@ TEST_P(MatmulTest, Int8SumsOfTheLargestNumbersAreExact) {
   }
 }
 
-// A block of x with a NaN or an infinity makes NaN of what it meets, and only of that; blocks of zeros
-// and of the smallest subnormals are fine.
+// A block of x with a NaN or an infinity makes NaN of what it meets, and only of that; blocks of
+// zeros and of the smallest subnormals are fine.
 TEST_P(MatmulTest, Int8BlocksThatAreNotNumbers) {
   constexpr int64_t kIn = 96, kOut = 5;
   const float infinity = std::numeric_limits<float>::infinity();
@@ -436,8 +436,8 @@ TEST_P(ScaleBytes, EndsInBf16) {
   }
 }
 
-// Every E4M3 scale byte over every E2M1 code, and every E4M3 code: the product with 1 is the value of
-// the tables, in BF16 too.
+// Every E4M3 scale byte over every E2M1 code, and every E4M3 code: the product with 1 is the value
+// of the tables, in BF16 too.
 class E4m3Bytes : public MatmulTest {
  protected:
   // result [256][16]: row n's weight at `place` times one.

@@ -24,9 +24,9 @@ Bytes weight_bytes(const WeightMatrix& matrix);
 
 // Outputs [first, first + count) of a matrix, as a matrix of its own.
 WeightMatrix column_slice(const WeightMatrix& weights, int64_t first, int64_t count);
-// Inputs [first, first + count), likewise: a view whose rows lie as far apart as those of the whole. The
-// bias stays. Block formats: whole blocks, of which the last one of the matrix may be short; blocks of
-// factors may also be as wide as the slice or wider.
+// Inputs [first, first + count), likewise: a view whose rows lie as far apart as those of the
+// whole. The bias stays. Block formats: whole blocks, of which the last one of the matrix may be
+// short; blocks of factors may also be as wide as the slice or wider.
 WeightMatrix input_slice(const WeightMatrix& weights, int64_t first, int64_t count);
 
 }  // namespace rota

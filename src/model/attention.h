@@ -1,11 +1,11 @@
-// The attention block of a layer: q, k, v (with bias, each head normed where the layer says so), rotary
-// positions, the KV cache, softmax over
-// the pages (sinks and window where the layer has them), output projection added to the residual
-// stream.
+// The attention block of a layer: q, k, v (with bias, each head normed where the layer says so),
+// rotary positions, the KV cache, softmax over the pages (sinks and window where the layer has
+// them), output projection added to the residual stream.
 //
 // Contract: a row's result depends on its own sequence alone. Keys and values of the step are
 // stored before any query attends. in [T, hidden] is the normed input; residual [T, hidden] += the
-// block's output. A tensor-parallel rank has some of the heads: what it adds is the sum over the ranks.
+// block's output. A tensor-parallel rank has some of the heads: what it adds is the sum over the
+// ranks.
 //
 //   ROTA_RETURN_IF_ERROR(block.run({.exec = exec, .chunks = batch.chunks, ...}, in, x));
 #pragma once

@@ -29,8 +29,8 @@ struct Binder {
 
 enum class Bias { kNo, kYes };
 
-// The linear layer PREFIX [out, in] in the format that the config names for it (checkpoint/linear.h)
-// and, with Bias::kYes, PREFIX.bias BF16 [out].
+// The linear layer PREFIX [out, in] in the format that the config names for it
+// (checkpoint/linear.h) and, with Bias::kYes, PREFIX.bias BF16 [out].
 Result<WeightMatrix> bind_matrix(const Binder& binder, const std::string& prefix, int64_t out,
                                  int64_t in, Bias bias);
 

@@ -2,8 +2,8 @@
 //
 //   ROTA_ASSIGN_OR_RETURN(DecoderWeights weights, bind_decoder(config, checkpoint));
 //   cut_weights(weights, config, tensor_shard(config, tp, rank));
-// Outputs of attention and Mamba2 are shares of a sum over the tensor-parallel group then, of which rank
-// 0's has the bias.
+// Outputs of attention and Mamba2 are shares of a sum over the tensor-parallel group then, of which
+// rank 0's has the bias.
 #pragma once
 
 #include "checkpoint/model_config.h"

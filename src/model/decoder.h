@@ -5,8 +5,8 @@
 // The residual stream x is float32 and as wide as the model's hidden size; what a backend pads is
 // inside the MoE runner.
 //
-// All memory of a step is taken here, once. With other ranks the weights are this rank's part, and a step
-// may have no token: it meets the others in the mixture layers all the same.
+// All memory of a step is taken here, once. With other ranks the weights are this rank's part, and
+// a step may have no token: it meets the others in the mixture layers all the same.
 //
 //   ROTA_ASSIGN_OR_RETURN(DecoderWeights weights, bind_decoder(config, checkpoint));
 //   return Decoder::make({config, here, checkpoint, options, team}, std::move(weights));

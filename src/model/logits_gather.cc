@@ -5,7 +5,8 @@
 namespace rota {
 namespace {
 
-// Rows that travel at once: those of a decode step of some sequences, with few megabytes on their way.
+// Rows that travel at once: those of a decode step of some sequences, with few megabytes on their
+// way.
 constexpr int64_t kRowsAPass = 16;
 
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));

@@ -1,5 +1,5 @@
-// Each rank of a tensor-parallel group multiplies its rows of lm_head; then all of them have all logits,
-// the same bits.
+// Each rank of a tensor-parallel group multiplies its rows of lm_head; then all of them have all
+// logits, the same bits.
 //
 //   lm_head.run(exec, input, gather.own_columns(logits));
 //   ROTA_RETURN_IF_ERROR(gather.run(exec, logits, ranks));
@@ -24,8 +24,8 @@ class LogitsGather {
   // This rank's columns of logits [T, V], to be written before run().
   MatrixView<float> own_columns(MatrixView<float> logits) const;
 
-  // Collective, and all ranks give as many rows. logits [T, V]: this rank's columns go to all ranks, those
-  // of the others come from them. Does not allocate.
+  // Collective, and all ranks give as many rows. logits [T, V]: this rank's columns go to all
+  // ranks, those of the others come from them. Does not allocate.
   Status run(const Execution& exec, MatrixView<float> logits, Communicator& ranks);
 
   int64_t bytes() const;

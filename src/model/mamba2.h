@@ -1,10 +1,12 @@
 // The Mamba2 block of a layer: a projection into z, x, B, C and a step size for each head; a causal
 // convolution over x, B and C; the recurrence of each head; a norm gated by z; a projection back,
-// added to the residual stream. (transformers: NemotronHMamba2Mixer, without its clamp of the step.)
+// added to the residual stream. (transformers: NemotronHMamba2Mixer, without its clamp of the
+// step.)
 //
 // Contract: a row's result depends on its own sequence alone, and a sequence cut into chunks in any
 // way gets the same bits. The states lie in the sequence's slot of the cache and begin as zeros at
-// position 0. A tensor-parallel rank has some of the groups: what it adds is the sum over the ranks.
+// position 0. A tensor-parallel rank has some of the groups: what it adds is the sum over the
+// ranks.
 //
 //   block.run({.exec = exec, .chunks = batch.chunks, .cache = cache, .workspace = w}, in, x);
 #pragma once

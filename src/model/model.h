@@ -72,8 +72,8 @@ struct SequenceChunk {
   // where a window has moved on. No two sequences share a page that this step writes.
   std::span<const std::span<const int32_t>> block_tables;
   // Where the model has recurrent layers: the slot that holds the sequence's state after
-  // first_position tokens (whatever it holds if that is 0), and after the step that after all of the
-  // chunk's. No two sequences share a slot.
+  // first_position tokens (whatever it holds if that is 0), and after the step that after all of
+  // the chunk's. No two sequences share a slot.
   int32_t state_slot = -1;
 };
 
@@ -109,8 +109,8 @@ struct StepBatch {
   // Rows of which logits are wanted, in the order of the output.
   std::span<const int32_t> logit_rows;
   ForwardTrace* trace = nullptr;
-  // [dp] tokens of each data-parallel rank in this step, the same on all; not looked at where there is
-  // one.
+  // [dp] tokens of each data-parallel rank in this step, the same on all; not looked at where there
+  // is one.
   std::span<const int64_t> tokens_of_group = {};
 };
 
@@ -123,8 +123,8 @@ struct ModelOptions {
   int64_t max_batch_tokens = 0;  // T of the largest step: workspaces are sized for it
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;
-  // Look at all block scales and FP8 codes before load_model() returns. Else those of each expert before
-  // its first use, and those of all experts in the background.
+  // Look at all block scales and FP8 codes before load_model() returns. Else those of each expert
+  // before its first use, and those of all experts in the background.
   bool verify_weights = false;
 };
 
@@ -146,9 +146,10 @@ class Model {
   virtual std::vector<std::vector<int64_t>> expert_token_counts() const = 0;
   // In the order of the layers: where experts lie, and how much they had to do.
   virtual std::vector<MoeLayer*> mixtures() = 0;
-  // Does not allocate. Fails only for a batch that breaks the contract, weights found damaged, or with
-  // its communicators. With other ranks: all of them call it at once, those of one tensor-parallel group
-  // with the same batch, and a batch may be empty; all ranks of a group get all logits, the same bits.
+  // Does not allocate. Fails only for a batch that breaks the contract, weights found damaged, or
+  // with its communicators. With other ranks: all of them call it at once, those of one
+  // tensor-parallel group with the same batch, and a batch may be empty; all ranks of a group get
+  // all logits, the same bits.
   virtual Status forward(const StepBatch& batch, KvCache& cache, MatrixView<float> logits) = 0;
 };
 

@@ -235,8 +235,8 @@ TEST(Model, IsPlannedWithTheWorkspaceThatItTakes) {
 }
 
 TEST(Model, CountsTheBytesThatATokenReadsOfAHybrid) {
-  // ME*EME, hidden 336; Mamba: 6 heads of 16, 2 groups, state 16, kernel 4; attention: 4 heads of 32,
-  // 2 of keys; 10 experts of 80, top 4, a shared one of 144; vocabulary 512.
+  // ME*EME, hidden 336; Mamba: 6 heads of 16, 2 groups, state 16, kernel 4; attention: 4 heads of
+  // 32, 2 of keys; 10 experts of 80, top 4, a shared one of 144; vocabulary 512.
   const ModelConfig config = config_of("nemotron-bf16-h336");
   const Loaded loaded(config, open(testing::golden_path("models/nemotron-bf16-h336")),
                       options_for(Compute::kBf16));

@@ -1,5 +1,5 @@
-// A model over the ranks of a tensor-parallel group, as threads: what they compute together is what one
-// rank computes alone, and each of them has the same bits.
+// A model over the ranks of a tensor-parallel group, as threads: what they compute together is what
+// one rank computes alone, and each of them has the same bits.
 #include "model/ranks.h"
 
 #include <gmock/gmock.h>
@@ -180,7 +180,8 @@ TEST_P(TensorParallelModel, RanksComputeWhatOneComputesAndHaveTheSameBits) {
   }
 }
 
-// BF16 rounds what another order of sums has changed: near, and the same bits on all ranks all the same.
+// BF16 rounds what another order of sums has changed: near, and the same bits on all ranks all the
+// same.
 TEST_P(TensorParallelModel, RanksHaveTheSameBitsInBf16) {
   const Pack pack(GetParam().pack);
   const int tp = GetParam().tp;
@@ -337,8 +338,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// hidden 72, 3 layers, 4 heads of 18 over 2 KV heads, 6 experts of 104, top 2, vocabulary 2048; TP 4: one
-// head, one KV head, 512 rows of lm_head, 26 rows of each expert.
+// hidden 72, 3 layers, 4 heads of 18 over 2 KV heads, 6 experts of 104, top 2, vocabulary 2048; TP
+// 4: one head, one KV head, 512 rows of lm_head, 26 rows of each expert.
 TEST(TensorParallelBytes, ARankReadsItsPartAlone) {
   const Pack pack("mixtral-bf16-h72");
   pack.on_ranks(4, false, Compute::kBf16, [&](int, RankModel& model) {

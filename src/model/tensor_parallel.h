@@ -1,11 +1,11 @@
 // How everything but the experts, routed and shared (moe/width_plan.h), is cut over the ranks of a
 // tensor-parallel group. Pure: it needs no weight and no rank to run.
 //
-// Attention: query heads, with the KV heads that they ask; more ranks than KV heads: several ranks keep
-// the same one. Mamba2: whole groups of heads, so that a group's norm stays on one rank. lm_head: rows of
-// the vocabulary. Norms, routers and the embedding are on every rank: a token reads one row of the
-// embedding where it lies in the mapped file, so that whole costs no more than a part and saves a sum over
-// ranks.
+// Attention: query heads, with the KV heads that they ask; more ranks than KV heads: several ranks
+// keep the same one. Mamba2: whole groups of heads, so that a group's norm stays on one rank.
+// lm_head: rows of the vocabulary. Norms, routers and the embedding are on every rank: a token
+// reads one row of the embedding where it lies in the mapped file, so that whole costs no more than
+// a part and saves a sum over ranks.
 //
 //   ROTA_RETURN_IF_ERROR(check_tensor_parallel(config, 4));
 //   const TensorShard shard = tensor_shard(config, 4, 3);
@@ -28,8 +28,8 @@ struct TensorShard {
   ShardRange vocabulary;  // of lm_head
 };
 
-// kInvalidArgument where heads, Mamba2 groups, the vocabulary or blocks of a quantised matrix cannot be cut
-// into tp equal parts; says what cannot, and which sizes work.
+// kInvalidArgument where heads, Mamba2 groups, the vocabulary or blocks of a quantised matrix
+// cannot be cut into tp equal parts; says what cannot, and which sizes work.
 Status check_tensor_parallel(const ModelConfig& config, int tp);
 
 // Also for sizes that are refused above, for `rota plan`: parts are uneven then, and may be empty.

@@ -1,7 +1,9 @@
-// Memory of a decoder's step, taken once: for at most max_batch_tokens rows and max_logit_rows logits.
+// Memory of a decoder's step, taken once: for at most max_batch_tokens rows and max_logit_rows
+// logits.
 //
-// Contract: its size follows from options and config: the model's as this rank holds it; weights only say in which order a matmul reads
-// its input, which takes as many bytes in each format. So plan_workspace() can count it without them.
+// Contract: its size follows from options and config: the model's as this rank holds it; weights
+// only say in which order a matmul reads its input, which takes as many bytes in each format. So
+// plan_workspace() can count it without them.
 //
 //   ROTA_ASSIGN_OR_RETURN(Workspace w, Workspace::allocate(config, options, prepared));
 //   ROTA_ASSIGN_OR_RETURN(w.moe, MoeRunner::make(...));    // with the other ranks

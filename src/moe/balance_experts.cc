@@ -19,7 +19,8 @@ constexpr double kLeastGain = 1e-6;
 // How many slots each expert should have: the next copy goes to the one with most tokens a copy.
 std::vector<int64_t> wanted_copies(std::span<const int64_t> tokens, int64_t slots, int64_t ranks) {
   std::vector<int64_t> copies(tokens.size(), 1);
-  // Whether a copy of `a` has more to do than one of `b`; where neither has anything, has fewer mates.
+  // Whether a copy of `a` has more to do than one of `b`; where neither has anything, has fewer
+  // mates.
   const auto busier = [&](size_t a, size_t b) {
     const int64_t of_a = tokens[a] * copies[b], of_b = tokens[b] * copies[a];
     return of_a != of_b ? of_a > of_b : copies[a] < copies[b];
@@ -115,7 +116,8 @@ class Arrangement {
     return std::count(expert_.begin(), expert_.end(), static_cast<int32_t>(e));
   }
 
-  // Copies that are missing, the heaviest first, each to the emptiest rank that has room and not the expert.
+  // Copies that are missing, the heaviest first, each to the emptiest rank that has room and not
+  // the expert.
   void add_missing() {
     std::vector<int32_t> missing;
     for (size_t e = 0; e < wanted_.size(); ++e) {
@@ -139,8 +141,9 @@ class Arrangement {
     }
     return best;
   }
-  // All ranks that have room hold the expert. One of them takes another expert from a full rank that does
-  // not. There is one: sizes of ranks differ by one at most, so it holds somebody that they do not.
+  // All ranks that have room hold the expert. One of them takes another expert from a full rank
+  // that does not. There is one: sizes of ranks differ by one at most, so it holds somebody that
+  // they do not.
   int32_t make_room(int32_t expert) {
     for (size_t room = 0; room < slots_.size(); ++room) {
       const std::optional<int32_t> free = free_slot(room);

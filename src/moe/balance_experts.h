@@ -1,6 +1,6 @@
-// Where a layer's experts should lie so that all ranks have as much to do: copies for those with most
-// tokens, then exchanges between the fullest rank and the others until it is no fuller than the mean, or
-// no exchange helps. Begins with where they lie now, so few move.
+// Where a layer's experts should lie so that all ranks have as much to do: copies for those with
+// most tokens, then exchanges between the fullest rank and the others until it is no fuller than
+// the mean, or no exchange helps. Begins with where they lie now, so few move.
 //
 // Pure and the same on every machine: ranks that know the same tokens decide the same.
 //

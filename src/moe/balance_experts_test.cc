@@ -22,8 +22,8 @@ struct Case {
   ExpertSlots first() const { return *ExpertSlots::first(map(), experts); }
 };
 
-// Tokens so that rank 0's experts, where they lie at first, have twice what ranks have on average; each
-// expert's own share of that varies.
+// Tokens so that rank 0's experts, where they lie at first, have twice what ranks have on average;
+// each expert's own share of that varies.
 std::vector<int64_t> twice_on_rank_0(const Case& c, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> varied(0.5, 1.5);
@@ -113,7 +113,8 @@ TEST(BalanceExperts, NothingToDoIsNoReason) {
   EXPECT_EQ(load_imbalance(c.map(), c.first(), none), 1);
 }
 
-// Whatever the shapes and loads: every expert somewhere, none twice on a rank, never worse than before.
+// Whatever the shapes and loads: every expert somewhere, none twice on a rank, never worse than
+// before.
 TEST(BalanceExperts, AnyShapeIsLegal) {
   std::mt19937 random(7);
   const int rounds = testing::full_run() ? 20000 : 600;

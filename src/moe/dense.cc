@@ -17,8 +17,8 @@ int64_t bytes_of(const Matrix<float>& matrix) {
   return matrix.rows() * matrix.view().stride() * static_cast<int64_t>(sizeof(float));
 }
 
-// Of the widest input that the stages multiply, whatever the weights' format: for one compute type all
-// formats but float32 take inputs of one size.
+// Of the widest input that the stages multiply, whatever the weights' format: for one compute type
+// all formats but float32 take inputs of one size.
 Bytes token_stride(std::span<const int64_t> inputs, const KernelTable& kernels, Compute compute) {
   Bytes bytes;
   for (const int64_t in : inputs) {

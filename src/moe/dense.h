@@ -2,8 +2,9 @@
 // down(max(up x, 0)^2), which sees the full unmodified input (R7), and the projections into and out
 // of the latent width, in which the routed experts of some models work.
 //
-// A rank of a tensor-parallel group has a part of the shared expert's inside, rows of up and columns of
-// down: what comes out is its share of a sum over the group. The projections are on every rank.
+// A rank of a tensor-parallel group has a part of the shared expert's inside, rows of up and
+// columns of down: what comes out is its share of a sum over the group. The projections are on
+// every rank.
 //
 //   MatrixView<const float> latent = dense.into_latent(layer.dense(), hidden);
 //   dense.run_shared(layer.dense(), hidden, communicator);

@@ -1,9 +1,9 @@
 // Which rank owns which expert, and under which local number.
 //
 // The first `experts mod ranks` ranks hold one more. linear: consecutive experts on one rank;
-// round_robin: expert e on rank e mod ranks. Where experts may be moved it deals the slots that they lie
-// in (expert_slots.h), which stay: an expert's number is then a slot's. An expert that is elsewhere has no local number: the
-// answer is nothing, never -1 (R8).
+// round_robin: expert e on rank e mod ranks. Where experts may be moved it deals the slots that
+// they lie in (expert_slots.h), which stay: an expert's number is then a slot's. An expert that is
+// elsewhere has no local number: the answer is nothing, never -1 (R8).
 //
 //   if (const auto local = map.local(expert)) use(weights[*local]);
 #pragma once

@@ -1,6 +1,6 @@
-// Which expert lies in which slot. A slot is a place for one expert on one rank; an ExpertMap deals the
-// slots to the ranks. Where experts may be moved there can be more slots than experts: a popular expert
-// then lies in several, each on another rank, and takes turns among them.
+// Which expert lies in which slot. A slot is a place for one expert on one rank; an ExpertMap deals
+// the slots to the ranks. Where experts may be moved there can be more slots than experts: a
+// popular expert then lies in several, each on another rank, and takes turns among them.
 //
 //   ROTA_ASSIGN_OR_RETURN(ExpertSlots slots, ExpertSlots::first(map, 128));
 //   slots.expert(7)      // who lies in slot 7
@@ -20,8 +20,8 @@ class ExpertSlots {
  public:
   // Slot e holds expert e.
   static ExpertSlots one_each(int64_t experts);
-  // How a layer begins: slot e holds expert e, and what is left over holds a second copy of the first few
-  // that the slot's rank has not yet. kInvalidArgument: too many or too few slots.
+  // How a layer begins: slot e holds expert e, and what is left over holds a second copy of the
+  // first few that the slot's rank has not yet. kInvalidArgument: too many or too few slots.
   static Result<ExpertSlots> first(const ExpertMap& map, int64_t experts);
   // expert_of_slot [map.experts()]. kInvalidArgument: an expert lies nowhere, or twice on one rank.
   static Result<ExpertSlots> make(const ExpertMap& map, int64_t experts,

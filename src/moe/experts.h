@@ -56,8 +56,8 @@ struct BatchedTokens {
   std::span<const int32_t> counts;  // [local experts] filled
 };
 
-// Standard: rows are tokens, each for the experts that it chose. Batched: rows are places, expert by
-// expert, and `topk` is not looked at.
+// Standard: rows are tokens, each for the experts that it chose. Batched: rows are places, expert
+// by expert, and `topk` is not looked at.
 struct ExpertsRun {
   const ExpertsSizing* sizing = nullptr;
   const MoeLayer* layer = nullptr;

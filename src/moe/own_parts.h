@@ -1,7 +1,8 @@
 // Which bytes of a checkpoint are of experts that this rank holds, by the names of tensors.
 //
 //   checkpoint.warm({.own = own_parts(map)});       // of experts: this rank's alone
-// Experts are found by ".experts.7." in a name, or, where they are stacked, by the leading side of the shape.
+// Experts are found by ".experts.7." in a name, or, where they are stacked, by the leading side of
+// the shape.
 #pragma once
 
 #include "checkpoint/checkpoint.h"

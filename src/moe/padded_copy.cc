@@ -56,8 +56,8 @@ Status pad_scales(const WeightMatrix& view, WeightMatrix& padded, std::vector<Bu
   return {};
 }
 
-// Rows of blocks that begin behind the last logical output get factors of 1. Nothing is read of blocks
-// behind the last logical input.
+// Rows of blocks that begin behind the last logical output get factors of 1. Nothing is read of
+// blocks behind the last logical input.
 Status pad_factors(const WeightMatrix& view, WeightMatrix& padded, std::vector<Buffer>& buffers) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(float));
   const BlockScales& from = view.factors;

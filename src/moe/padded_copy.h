@@ -1,7 +1,7 @@
 // Copies a logical weight matrix into a padded one (R5): codes, block scales and bias.
 //
-// Contract: padded elements are zero in every format (BF16 and float32: 0; codes: 0, under scales and
-// factors of 1), and so are padded biases. Rows that interleave gate and up stay interleaved,
+// Contract: padded elements are zero in every format (BF16 and float32: 0; codes: 0, under scales
+// and factors of 1), and so are padded biases. Rows that interleave gate and up stay interleaved,
 // since padding comes after the last pair; matrices that hold gate and up one after the other must
 // be split first.
 //

@@ -1,9 +1,9 @@
 // How a step's tokens are cut into passes, and a pass over ranks. Every rank takes part in as many
 // passes as the one with most tokens needs.
 //
-// Data-parallel rank g has tokens of its own; the ranks of its tensor-parallel group all have the same
-// ones. Where tokens move (prepare_finalize.h), each rank of a group sends an even part of them, else
-// each handles all.
+// Data-parallel rank g has tokens of its own; the ranks of its tensor-parallel group all have the
+// same ones. Where tokens move (prepare_finalize.h), each rank of a group sends an even part of
+// them, else each handles all.
 //
 //   passes.begin_step({5, 0, 9});                    // tokens of each data-parallel rank
 //   for (int64_t i = 0; i < passes.count(); ++i) { const MoePass pass = passes.at(i); ... }

@@ -5,17 +5,19 @@
 //   allgather_reducescatter  every rank gets all tokens ("naive")
 //   alltoallv                a token goes to the ranks of its experts, once to each
 //   low_latency              a token is put into fixed slots of its experts, one-sided
-// One file a kind, under prepare_finalize/. Each states its activation format and which hidden sizes
-// it takes (width_plan.h); a row travels in the bits that the experts consume, and comes back in float32.
+// One file a kind, under prepare_finalize/. Each states its activation format and which hidden
+// sizes it takes (width_plan.h); a row travels in the bits that the experts consume, and comes back
+// in float32.
 //
 //   kind.start_dispatch({hidden, topk, tokens_of_rank});   // tokens travel; shared experts meanwhile
 //   ROTA_ASSIGN_OR_RETURN(ExpertsInput input, kind.finish_dispatch());
 //   ROTA_ASSIGN_OR_RETURN(ExpertsOutput output, experts.run({... input ...}));
 //   ROTA_ASSIGN_OR_RETURN(Reduced<float> routed, kind.combine(output, out));
-// combine() sums a token's experts, weighted, in slot order, in float32, at home, into a buffer that is as wide
-// as the experts' output (R4), never as the activations that went in. Where experts are whole, the bits do not depend
-// on the number of ranks, the kind, or what other ranks compute. Where they are cut, shares are added in rank order.
-// Every rank takes part in every pass, also with no token. After make() nothing is allocated.
+// combine() sums a token's experts, weighted, in slot order, in float32, at home, into a buffer
+// that is as wide as the experts' output (R4), never as the activations that went in. Where experts
+// are whole, the bits do not depend on the number of ranks, the kind, or what other ranks compute.
+// Where they are cut, shares are added in rank order. Every rank takes part in every pass, also
+// with no token. After make() nothing is allocated.
 #pragma once
 
 #include <algorithm>
@@ -82,8 +84,8 @@ class PrepareFinalize {
   virtual Result<Reduced<float>> combine(const ExpertsOutput& experts, MatrixView<float> out) = 0;
 };
 
-// What ExpertsInput has at most, so what an experts backend is sized for, and memory. Pure: needs no
-// communicator, kernels or team.
+// What ExpertsInput has at most, so what an experts backend is sized for, and memory. Pure: needs
+// no communicator, kernels or team.
 struct PrepareFinalizeNeeds {
   int64_t tokens = 0;  // that come to this rank
   int64_t places = 0;  // batched: of one expert

@@ -1,7 +1,8 @@
-// A mixture over ranks: layer kinds x ways over ranks x hidden alignments, ranks as threads with every
-// collective checked, each with tokens of its own, some with none. Where all experts are whole the rows are
-// those of one process without padding, bit for bit, in ref with float32, in the vector backends with
-// BF16, and with 8-bit inputs; where they are cut, within rounding. What travels is what transfer_size.h says.
+// A mixture over ranks: layer kinds x ways over ranks x hidden alignments, ranks as threads with
+// every collective checked, each with tokens of its own, some with none. Where all experts are
+// whole the rows are those of one process without padding, bit for bit, in ref with float32, in the
+// vector backends with BF16, and with 8-bit inputs; where they are cut, within rounding. What
+// travels is what transfer_size.h says.
 //
 // Without ROTA_FULL a seeded sample runs.
 #include <gtest/gtest.h>
@@ -219,7 +220,8 @@ void expect_traffic(const std::vector<RankOutput>& outputs, const Way& way) {
   for (size_t rank = 0; rank < outputs.size(); ++rank) {
     const RankOutput& out = outputs[rank];
     EXPECT_EQ(out.traffic.bytes, out.predicted.count) << "rank " << rank;
-    // Two epochs a pass and, in a group, its gathering, and the group's sums: so nothing else was exchanged.
+    // Two epochs a pass and, in a group, its gathering, and the group's sums: so nothing else was
+    // exchanged.
     if (way.transport == Transport::kLowLatency) {
       EXPECT_EQ(out.traffic.operations, out.passes * (way.shape.tp > 1 ? 3 : 2) + out.shared_sums);
     }

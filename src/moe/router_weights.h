@@ -1,6 +1,6 @@
 // What a layer's router is in the checkpoint. A logit that is no number counts as the lowest one
-// (routing.h): an expert with such a weight would never be chosen and the text would still read well.
-// So all of a router's numbers, which are few, are looked at when it is loaded.
+// (routing.h): an expert with such a weight would never be chosen and the text would still read
+// well. So all of a router's numbers, which are few, are looked at when it is loaded.
 //
 //   ROTA_ASSIGN_OR_RETURN(RouterWeights router, RouterWeights::load(checkpoint, names, config));
 #pragma once

@@ -1,18 +1,20 @@
 // One mixture layer after another: route, dispatch, experts, combine, reduce; into the latent width
-// before and out of it behind, where there is one; plus what the shared expert makes of the same input,
-// while tokens travel. Follows the plan and decides nothing. All layers of a plan share one runner and its workspace.
+// before and out of it behind, where there is one; plus what the shared expert makes of the same
+// input, while tokens travel. Follows the plan and decides nothing. All layers of a plan share one
+// runner and its workspace.
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeRunner runner, MoeRunner::make(plan, kernels, team, max_tokens));
 //   ROTA_RETURN_IF_ERROR(runner.run(layer, normed, out));
 // hidden, out [T, H] float32, two matrices, hidden already normed, T <= max_tokens. A row of `out`
-// depends on its row of `hidden` alone, bit for bit: not on T, other rows, threads, padding or, where experts
-// are whole and TP is 1, ranks. run() does not allocate unless it fails; it fails only for weights
-// found damaged, or with its communicator.
+// depends on its row of `hidden` alone, bit for bit: not on T, other rows, threads, padding or,
+// where experts are whole and TP is 1, ranks. run() does not allocate unless it fails; it fails
+// only for weights found damaged, or with its communicator.
 //
 // Ranks (plan.parallel): all of them call the same functions with the same layers. Those of a
-// tensor-parallel group have the same tokens, data-parallel ranks have their own, and say once a step
-// how many everybody has: begin_step(). With none a rank takes part all the same. Where both TP and DP are more than 1 the
-// ranks of a group send an even part of its tokens each, and share the sums at the end of a pass.
+// tensor-parallel group have the same tokens, data-parallel ranks have their own, and say once a
+// step how many everybody has: begin_step(). With none a rank takes part all the same. Where both
+// TP and DP are more than 1 the ranks of a group send an even part of its tokens each, and share
+// the sums at the end of a pass.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Looks at the block scales and FP8 codes of every expert while the model already serves, on a thread that runs
-// only where nothing else wants the core: damage is in the log before a request meets it. (An
-// expert's first use does not wait for this: MoeLayer::verify().)
+// Looks at the block scales and FP8 codes of every expert while the model already serves, on a
+// thread that runs only where nothing else wants the core: damage is in the log before a request
+// meets it. (An expert's first use does not wait for this: MoeLayer::verify().)
 //
 //   ScaleScan scan(layers);            // the layers outlive it; destruction ends it early
 //   Status first_damage = scan.wait();

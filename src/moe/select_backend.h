@@ -1,5 +1,6 @@
 // The ordered list of experts backends, and the choice: the first that does not refuse, with all
-// refusals before it (R9); those in 8 bits are chosen by name only. A backend that is asked for by name and refuses is an error.
+// refusals before it (R9); those in 8 bits are chosen by name only. A backend that is asked for by
+// name and refuses is an error.
 //
 //   ROTA_ASSIGN_OR_RETURN(BackendChoice choice, select_backend(config, context, options.backend));
 //   log::info("{}", choice.describe());

@@ -1,5 +1,5 @@
-// Shared experts over a tensor-parallel group: where they are cut, what each rank holds. That the ranks'
-// sum is what one process computes is shown by sweep_test.cc and ranks_test.cc.
+// Shared experts over a tensor-parallel group: where they are cut, what each rank holds. That the
+// ranks' sum is what one process computes is shown by sweep_test.cc and ranks_test.cc.
 #include <gtest/gtest.h>
 
 #include "moe/plan.h"

@@ -1,8 +1,9 @@
-// Every width: layer kinds x shapes x alignments of hidden and intermediate x tensor-parallel shards
-// and expert-parallel ranks, each rank loaded by MoeLayer::load() from one file, all of them threads of one
-// process. The ranks' Partial outputs add up to what the unpadded layer computes alone: exactly, in
-// ref with integers; within rounding, in the vector backends with BF16 inputs. What every rank holds
-// whole (shared experts, the ways into and out of the latent width) enters once on each of them.
+// Every width: layer kinds x shapes x alignments of hidden and intermediate x tensor-parallel
+// shards and expert-parallel ranks, each rank loaded by MoeLayer::load() from one file, all of them
+// threads of one process. The ranks' Partial outputs add up to what the unpadded layer computes
+// alone: exactly, in ref with integers; within rounding, in the vector backends with BF16 inputs.
+// What every rank holds whole (shared experts, the ways into and out of the latent width) enters
+// once on each of them.
 //
 // Without ROTA_FULL a seeded sample runs. Rows of input and output are followed by NaN that must
 // neither be read nor written; ROTA_POISON builds also fill every buffer and check guard bytes.
@@ -69,8 +70,8 @@ std::vector<Parallel> parallels() {
   return all;
 }
 
-// The 2880, 2688 and 1856 of the models, in small: no power of two fits them. MXFP4 and NVFP4 in whole
-// blocks: 1, 3 or 11 of them for up to 16 shards. Blocks of factors: the last one is cut.
+// The 2880, 2688 and 1856 of the models, in small: no power of two fits them. MXFP4 and NVFP4 in
+// whole blocks: 1, 3 or 11 of them for up to 16 shards. Blocks of factors: the last one is cut.
 std::vector<SyntheticShape> shapes(const LayerKind& kind) {
   if (kind.block_in > 0) return {{336, 200}, {160, 320}};
   switch (kind.format) {

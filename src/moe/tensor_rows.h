@@ -1,5 +1,6 @@
-// Rows that the ranks of a tensor-parallel group have made one part each of, on all of them: the end of
-// a pass where tokens moved (passes.h). The only communication of a mixture that is the group's alone.
+// Rows that the ranks of a tensor-parallel group have made one part each of, on all of them: the
+// end of a pass where tokens moved (passes.h). The only communication of a mixture that is the
+// group's alone.
 //
 //   ROTA_RETURN_IF_ERROR(rows.gather(sum));    // [T, width]: even_part() of them is here
 #pragma once

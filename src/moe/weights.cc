@@ -147,8 +147,8 @@ WeightMatrix stacked_view(const StackedTensors& tensors, const MoeConfig& config
   return view;
 }
 
-// Which tensor of an expert's own holds bytes that may be no numbers, how many elements each of them
-// covers, and which bytes are numbers.
+// Which tensor of an expert's own holds bytes that may be no numbers, how many elements each of
+// them covers, and which bytes are numbers.
 struct CheckedTensor {
   std::string_view suffix;
   int64_t elements = 1;

@@ -8,11 +8,11 @@
 //
 //   ROTA_ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::load(checkpoint, names, source));
 //   kernels.matmul({.weights = &layer.expert(local).down, ...});
-// The checkpoint must outlive the layer. Block scales and FP8 codes of which no number can be made are
-// found before an expert is used for the first time: verify().
+// The checkpoint must outlive the layer. Block scales and FP8 codes of which no number can be made
+// are found before an expert is used for the first time: verify().
 //
-// Experts that may be moved lie in slots (expert_slots.h): place() reads those that came to this rank from the
-// checkpoint, and lets go of those that left.
+// Experts that may be moved lie in slots (expert_slots.h): place() reads those that came to this
+// rank from the checkpoint, and lets go of those that left.
 #pragma once
 
 #include <array>
@@ -86,8 +86,8 @@ class MoeLayer {
   ExpertBytes bytes() const { return bytes_; }
   Bytes bytes_of_one_expert() const;  // as read by a token that chose it
 
-  // Checks block scales and FP8 codes of the given local experts, as far as they are this rank's, each
-  // once and for all. kDataLoss names file, tensor and place. Allocates only if it fails.
+  // Checks block scales and FP8 codes of the given local experts, as far as they are this rank's,
+  // each once and for all. kDataLoss names file, tensor and place. Allocates only if it fails.
   Status verify(std::span<const int32_t> locals, ThreadTeam& team) const;
   Status verify_all(ThreadTeam& team) const;
   // The same for one expert, by any thread, also while another verifies.
@@ -96,15 +96,15 @@ class MoeLayer {
 
   // Where experts may be moved: who lies in which slot of the map.
   const std::optional<ExpertSlots>& slots() const { return slots_; }
-  // From now on they lie so. The same on all ranks, between two steps; verifies what came. Whatever it
-  // returns, what it has not reached lies as before.
+  // From now on they lie so. The same on all ranks, between two steps; verifies what came. Whatever
+  // it returns, what it has not reached lies as before.
   Status place(const ExpertSlots& slots, ThreadTeam& team);
-  // The slots that a rank's tokens are sent to, where there are slots; else their experts. ids [topk's],
-  // which the result refers to. The copies of an expert take turns.
+  // The slots that a rank's tokens are sent to, where there are slots; else their experts. ids
+  // [topk's], which the result refers to. The copies of an expert take turns.
   TopK choose_slots(const TopK& topk, int rank, std::span<int32_t> ids) const;
 
-  // Written by the stepping thread: tokens of this rank that each global expert served so far, and tokens of
-  // all ranks that its local ones served.
+  // Written by the stepping thread: tokens of this rank that each global expert served so far, and
+  // tokens of all ranks that its local ones served.
   std::span<int64_t> served() const;
   std::span<int64_t> served_here() const;
   // The latter, of global experts, also of those that have left.

@@ -83,8 +83,8 @@ struct WidthPlan {
   std::optional<Extent> reduce;        // the routed sum, where it is owed over ranks
   std::optional<Extent> latent_out;    // output of the projection out of the latent width
   std::optional<Extent> shared_in;     // input of the shared experts
-  // This rank's part of their inside, cut over the tensor-parallel group in whole quantisation blocks; may
-  // be empty.
+  // This rank's part of their inside, cut over the tensor-parallel group in whole quantisation
+  // blocks; may be empty.
   ShardRange shared_inside;
   std::optional<Extent> shared_reduce;  // their sum, where it is owed over the group
   std::optional<Extent> shared_add;     // where their output is added

@@ -7,8 +7,8 @@
 
 namespace rota {
 
-// While one lives, a Buffer that this thread allocates has a size and no memory, and its data() is nullptr:
-// what is made of such buffers can say how much it takes, and do nothing else.
+// While one lives, a Buffer that this thread allocates has a size and no memory, and its data() is
+// nullptr: what is made of such buffers can say how much it takes, and do nothing else.
 class BuffersWithoutMemory {
  public:
   BuffersWithoutMemory();

@@ -5,9 +5,9 @@
 
 #include "platform/thread_team.h"
 
-// Assembly: 1000 rounds of INSTRUCTION on twelve sums of their own, which hide a latency of 4 cycles
-// on 2 units. (Written with intrinsics, the sums are moved or spilled by the compiler: half the
-// peak.) Register 0 holds the factors, all zero: values do not change the speed.
+// Assembly: 1000 rounds of INSTRUCTION on twelve sums of their own, which hide a latency of 4
+// cycles on 2 units. (Written with intrinsics, the sums are moved or spilled by the compiler: half
+// the peak.) Register 0 holds the factors, all zero: values do not change the speed.
 #define ROTA_CHAIN(INSTRUCTION, REGISTER, N) \
   INSTRUCTION " %%" REGISTER "0, %%" REGISTER "0, %%" REGISTER #N "\n"
 #define ROTA_TWELVE_CHAINS(INSTRUCTION, REGISTER) \

@@ -10,8 +10,9 @@
 
 namespace rota {
 
-// kNotFound if there is none; kInvalidArgument if it is a folder, a device, a pipe (on which it does
-// not wait) or longer than `max_bytes`; kIo if the system refused. Messages begin with the path.
+// kNotFound if there is none; kInvalidArgument if it is a folder, a device, a pipe (on which it
+// does not wait) or longer than `max_bytes`; kIo if the system refused. Messages begin with the
+// path.
 Result<std::string> read_file(const std::string& path, int64_t max_bytes);
 
 }  // namespace rota

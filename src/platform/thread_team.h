@@ -21,7 +21,8 @@ void run_this_thread_when_idle();
 struct ThreadTeamOptions {
   int threads = 0;  // 0: one for each physical core this process may use
   bool pin = true;  // each member to its own core
-  // Teams of other processes share the cores: this one's are those from first_core on. -1: it is alone.
+  // Teams of other processes share the cores: this one's are those from first_core on. -1: it is
+  // alone.
   int first_core = -1;
   bool crowded =
       false;  // there are more members of all teams than cores: they do not spin, nor are pinned

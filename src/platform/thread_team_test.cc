@@ -84,8 +84,8 @@ TEST(ThreadTeam, TheCallersAffinityIsRestored) {
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
-// Measurements start threads of their own from a pinned caller: on one core they would see half of the
-// machine.
+// Measurements start threads of their own from a pinned caller: on one core they would see half of
+// the machine.
 TEST(Pinning, AThreadOfAPinnedCallerCanLeaveItsCore) {
   ThreadTeam team({.threads = 1, .pin = true});
   for (const int cpu : usable_cpus().logical) {

@@ -1,9 +1,9 @@
 // FP8 E4M3 (the finite kind, OCP "fn"): sign, 4 bits of exponent with bias 7, 3 of mantissa; no
-// infinity, 0x7f and 0xff are NaN, the largest value is 448. Four significant bits: BF16 holds every
-// value exactly.
+// infinity, 0x7f and 0xff are NaN, the largest value is 448. Four significant bits: BF16 holds
+// every value exactly.
 //
-// A weight is a code times a float32 scale: one for a matrix, or one for each block of rows x columns
-// (128 x 128, the last blocks of a matrix may be partial).
+// A weight is a code times a float32 scale: one for a matrix, or one for each block of rows x
+// columns (128 x 128, the last blocks of a matrix may be partial).
 #pragma once
 
 #include <array>

@@ -33,7 +33,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The name of a Host header: without port, brackets and the dot of a full name. Empty: there is none.
+// The name of a Host header: without port, brackets and the dot of a full name. Empty: there is
+// none.
 std::string host_name(std::string_view host) {
   if (host.starts_with('[')) {
     const size_t end = host.find(']');

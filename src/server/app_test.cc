@@ -78,7 +78,8 @@ std::shared_ptr<const Tokenizer> bytes_tokenizer() {
 
 class ServerAppTest : public ::testing::Test {
  protected:
-  // Runs the request to its end with this thread as the server's; returns the bytes that it allocated.
+  // Runs the request to its end with this thread as the server's; returns the bytes that it
+  // allocated.
   size_t post(const std::string& path, const OrderedJson& body, Recorder& exchange) {
     HttpRequest request;
     request.method = "POST";

@@ -1,4 +1,5 @@
-// What a thread allocates shows who does the work, whatever the clock says. For the tests of this room.
+// What a thread allocates shows who does the work, whatever the clock says. For the tests of this
+// room.
 #pragma once
 
 #include <cstddef>

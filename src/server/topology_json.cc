@@ -11,7 +11,8 @@ OrderedJson tokens_served(const RankStats& stats) {
   return std::accumulate(stats.expert_tokens.begin(), stats.expert_tokens.end(), int64_t{0});
 }
 
-// [MoE layers][experts]: what lies on a rank now; nothing where experts stay where they were at the start.
+// [MoE layers][experts]: what lies on a rank now; nothing where experts stay where they were at the
+// start.
 OrderedJson experts_of_layers(const ExpertBalance& balance, int64_t rank) {
   if (balance.held.empty()) return nullptr;
   OrderedJson layers = OrderedJson::array();

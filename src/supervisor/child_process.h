@@ -6,10 +6,10 @@
 //
 // Contract: the child sees its end of the socket as descriptor 3, named by `--fd 3` at the end of
 // its arguments, and no other descriptor of ours but standard error (its standard output goes there
-// too). It is killed when this process, or the thread that started it, ends. start_group() starts one
-// without a socket, with an environment of its own, as a process group that is ended as a whole: what
-// one of its processes connects with later is given to it by set_socket(). output: a descriptor for its
-// standard output and error.
+// too). It is killed when this process, or the thread that started it, ends. start_group() starts
+// one without a socket, with an environment of its own, as a process group that is ended as a
+// whole: what one of its processes connects with later is given to it by set_socket(). output: a
+// descriptor for its standard output and error.
 #pragma once
 
 #include <sys/types.h>

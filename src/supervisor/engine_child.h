@@ -1,12 +1,13 @@
-// One life of the engine, whatever its processes are: one on a socket pair, or the ranks of an mpirun.
+// One life of the engine, whatever its processes are: one on a socket pair, or the ranks of an
+// mpirun.
 //
 //   ROTA_ASSIGN_OR_RETURN(EngineChild child, EngineChild::start(options, stopping));
 //   child.socket() ...                          // the engine's messages (wire.h), either way
 //   std::string end = child.end(seconds);
 //
-// Contract: with several ranks start() returns when rank 0 has connected to the socket in the run folder;
-// it fails when mpirun ends before that, when nobody comes in time, or when stopping() says so. No
-// process and no file of this life outlives the object.
+// Contract: with several ranks start() returns when rank 0 has connected to the socket in the run
+// folder; it fails when mpirun ends before that, when nobody comes in time, or when stopping() says
+// so. No process and no file of this life outlives the object.
 #pragma once
 
 #include <sys/types.h>

@@ -5,13 +5,13 @@
 //   engine->submit(request, on_output);     // kUnavailable until it is ready: state() says which
 //
 // Contract: start() returns at once, the engine loads meanwhile (kLoading). When the process exits,
-// is killed or does not answer, it is started again (kRestarting) and given every outstanding request
-// with the tokens that were told of it: clients see a pause, then the tokens of an undisturbed run.
-// Requests are taken during the pause too, and wait. A request that was with the engine in three
-// deaths in a row ends alone, with kInternal; one that the new engine has no room for, with what it
-// asked for. After too many failures (RestartLimits), or if the model cannot be loaded at first, the
-// engine stays down (kFailed): outstanding requests get kUnavailable and why, as do info() and
-// submit(). No process outlives this object, or this process.
+// is killed or does not answer, it is started again (kRestarting) and given every outstanding
+// request with the tokens that were told of it: clients see a pause, then the tokens of an
+// undisturbed run. Requests are taken during the pause too, and wait. A request that was with the
+// engine in three deaths in a row ends alone, with kInternal; one that the new engine has no room
+// for, with what it asked for. After too many failures (RestartLimits), or if the model cannot be
+// loaded at first, the engine stays down (kFailed): outstanding requests get kUnavailable and why,
+// as do info() and submit(). No process outlives this object, or this process.
 #pragma once
 
 #include <sys/types.h>
@@ -59,8 +59,8 @@ class SocketEngineClient final : public EngineClient {
   // `seconds` get kUnavailable. True if none was left.
   bool drain(double seconds);
 
-  // Ends the process, from any thread; outstanding requests get kUnavailable. Nothing of it is left when it
-  // returns: no process, no file.
+  // Ends the process, from any thread; outstanding requests get kUnavailable. Nothing of it is left
+  // when it returns: no process, no file.
   void end();
 
   pid_t pid() const;             // of the engine process; -1 while there is none

@@ -39,8 +39,8 @@ std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
   return prompt;
 }
 
-// Everything that must go on where it stopped: greedy and sampled, with a seed and without, all kinds
-// of penalties, logprobs, stop tokens, traced experts; more requests than run at once.
+// Everything that must go on where it stopped: greedy and sampled, with a seed and without, all
+// kinds of penalties, logprobs, stop tokens, traced experts; more requests than run at once.
 std::vector<EngineRequest> load(uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<EngineRequest> requests;

@@ -1,8 +1,10 @@
-// What mpi_launch.h wants to know of this process and this host: where mpirun is, cores, rights, variables.
+// What mpi_launch.h wants to know of this process and this host: where mpirun is, cores, rights,
+// variables.
 //
 //   ROTA_ASSIGN_OR_RETURN(MpiLaunch launch, local_launch({.ranks = 4, .run_folder = folder.path(), ...}));
 //
-// Contract: a hostfile is read first, and its faults are told before anything is started (hostfile.h).
+// Contract: a hostfile is read first, and its faults are told before anything is started
+// (hostfile.h).
 #pragma once
 
 #include <filesystem>

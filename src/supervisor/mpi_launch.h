@@ -2,9 +2,9 @@
 //
 //   MpiCommand mpi = mpi_command({.ranks = 4, .command = {"/usr/bin/rota", "engine-rank", ...}, ...});
 //
-// OpenMPI 4.1. All files of MPI lie in the run folder. Ranks are not bound by mpirun: each takes its own
-// cores of its host (load_engine.h). Where ranks are more than cores they yield while they wait. What the
-// user has set as OMPI_MCA_... stays, but for the folders.
+// OpenMPI 4.1. All files of MPI lie in the run folder. Ranks are not bound by mpirun: each takes
+// its own cores of its host (load_engine.h). Where ranks are more than cores they yield while they
+// wait. What the user has set as OMPI_MCA_... stays, but for the folders.
 #pragma once
 
 #include <string>

@@ -6,11 +6,12 @@
 //   if (auto request = ledger.take(output)) request->on_output(output);
 //   ended = ledger.engine_died("was killed ...", max_num_seqs);   // all others wait again
 //
-// Contract: not thread-safe. A request is given in order of arrival, with its seed fixed when it was
-// accepted and the tokens that were told: sampling is keyed by (seed, position), so that the engine
-// goes on with the tokens of an undisturbed run. A request that was being computed in two deaths in a
-// row, without a token before them, is suspected of killing the engine: such are given one at a time,
-// while every other one there has been heard of. The third death ends that request alone.
+// Contract: not thread-safe. A request is given in order of arrival, with its seed fixed when it
+// was accepted and the tokens that were told: sampling is keyed by (seed, position), so that the
+// engine goes on with the tokens of an undisturbed run. A request that was being computed in two
+// deaths in a row, without a token before them, is suspected of killing the engine: such are given
+// one at a time, while every other one there has been heard of. The third death ends that request
+// alone.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 //
 //   ROTA_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::make());   // $XDG_RUNTIME_DIR/rota-run-X4k2Qp
 //
-// Contract: for this user alone (mode 700), under $XDG_RUNTIME_DIR or else /tmp, deleted with all that is
-// in it when the object goes, once the ranks of this host have ended. A front that was killed leaves its
-// folder; the next one that is made there deletes it.
+// Contract: for this user alone (mode 700), under $XDG_RUNTIME_DIR or else /tmp, deleted with all
+// that is in it when the object goes, once the ranks of this host have ended. A front that was
+// killed leaves its folder; the next one that is made there deletes it.
 #pragma once
 
 #include <filesystem>

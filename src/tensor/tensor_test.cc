@@ -117,8 +117,8 @@ TEST(Matrix, SubViewsSeeTheirColumns) {
   EXPECT_EQ(matrix.rows_view(1).rows(), 1);
 }
 
-// Random shapes: whatever is done to tails, logical elements are not touched, and nothing is written
-// from the stride on.
+// Random shapes: whatever is done to tails, logical elements are not touched, and nothing is
+// written from the stride on.
 TEST(Matrix, TailFunctionsTouchTailsOnlyInAnyShape) {
   std::mt19937 random(11);
   for (int round = 0; round < 500; ++round) {

@@ -1,7 +1,7 @@
 // OpenAI chat messages and tools, checked and in one shape for both chat formats.
 //
-// Contract: what is wrong is kInvalidArgument and begins with the field: "messages[3].role: ...". Every
-// result of a tool names the function that it came from.
+// Contract: what is wrong is kInvalidArgument and begins with the field: "messages[3].role: ...".
+// Every result of a tool names the function that it came from.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ Result<std::vector<ChatMessage>> read_messages(const OrderedJson& messages);
 // Empty where tool_choice hides the tools.
 Result<std::vector<ChatTool>> read_tools(const OrderedJson& tools, const OrderedJson& tool_choice);
 
-// The messages for a chat template: as they came, but content as one string, reasoning under both names
-// and the arguments of tool calls as an object where they are one (templates expect that).
+// The messages for a chat template: as they came, but content as one string, reasoning under both
+// names and the arguments of tool calls as an object where they are one (templates expect that).
 // `read` are the same messages, read.
 OrderedJson messages_for_template(const OrderedJson& messages,
                                   const std::vector<ChatMessage>& read);

@@ -10,8 +10,8 @@ namespace rota {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = 64 << 20;
-// Fuel is an instruction, or 64 bytes of data made: enough for a template that goes through all messages
-// a few times, and never more than 1 GiB.
+// Fuel is an instruction, or 64 bytes of data made: enough for a template that goes through all
+// messages a few times, and never more than 1 GiB.
 constexpr uint64_t kBaseFuel = 2'000'000, kFuelForAByte = 4, kMaxFuel = 16'000'000;
 constexpr size_t kMaxIdle = 2;  // processes kept for the next request
 constexpr std::string_view kTooMuch = "needs too much time or memory";

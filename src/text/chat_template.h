@@ -1,8 +1,8 @@
 // The checkpoint's chat template (Jinja), as transformers would render it, and bounded.
 //
-// Contract: rendering cannot run on, blow up memory or crash, whatever the template says: time and data
-// are paid for with fuel, recursion and output are limited, and what escapes these ends in the process
-// that the template runs in (template_worker.h). Example:
+// Contract: rendering cannot run on, blow up memory or crash, whatever the template says: time and
+// data are paid for with fuel, recursion and output are limited, and what escapes these ends in the
+// process that the template runs in (template_worker.h). Example:
 //   ROTA_ASSIGN_OR_RETURN(auto loaded, ChatTemplate::load(model_dir));
 //   ROTA_ASSIGN_OR_RETURN(std::string text, loaded->render({{"messages", messages}}, {}));
 #pragma once
@@ -66,8 +66,8 @@ struct ChatTemplates {
   std::map<std::string, std::unique_ptr<Template>> by_name;  // "default", perhaps "tool_use", ...
   OrderedJson special_tokens;  // bos_token, eos_token, ... of tokenizer_config.json
 
-  // chat_template.jinja before chat_template.json before tokenizer_config.json, as transformers does.
-  // kUnsupported: none of them has a template.
+  // chat_template.jinja before chat_template.json before tokenizer_config.json, as transformers
+  // does. kUnsupported: none of them has a template.
   static Result<ChatTemplates> load(const std::filesystem::path& model_dir);
 
   // The one for a request with or without tools.

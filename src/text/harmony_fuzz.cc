@@ -1,5 +1,6 @@
-// libFuzzer target of the harmony parser: bytes are tokens of a small vocabulary. Whatever they are,
-// pieces are whole code points, none is empty, and tool call deltas belong to a call that began.
+// libFuzzer target of the harmony parser: bytes are tokens of a small vocabulary. Whatever they
+// are, pieces are whole code points, none is empty, and tool call deltas belong to a call that
+// began.
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -98,8 +98,8 @@ uint32_t SpecialTextMarks::child(uint32_t node, unsigned char byte) const {
   return found != children.end() && found->first == byte ? found->second : 0;
 }
 
-// A whole name, or all of the text the beginning of one: what comes after it may complete it. (Names that
-// begin with a letter would make half of all words such beginnings.)
+// A whole name, or all of the text the beginning of one: what comes after it may complete it.
+// (Names that begin with a letter would make half of all words such beginnings.)
 bool SpecialTextMarks::begins_name(std::string_view text) const {
   uint32_t node = 0;
   for (char c : text) {

@@ -1,10 +1,10 @@
 // Keeps text that looks like a special token apart from the template's own special tokens.
 //
-// Contract: before a template is rendered, the first character of every special token's name inside the
-// request's strings is replaced by a private-use character that occurs nowhere in the request, one
-// character for one; a name that a string only begins at its end counts too. Trimming, measuring,
-// cutting and joining work as before. After the special tokens were found the characters are put back
-// (Tokenizer::encode_marked, unmark()). Example:
+// Contract: before a template is rendered, the first character of every special token's name inside
+// the request's strings is replaced by a private-use character that occurs nowhere in the request,
+// one character for one; a name that a string only begins at its end counts too. Trimming,
+// measuring, cutting and joining work as before. After the special tokens were found the characters
+// are put back (Tokenizer::encode_marked, unmark()). Example:
 //   ROTA_ASSIGN_OR_RETURN(TextMarkers markers, marks.mark(context, {"messages"}, template_source));
 #pragma once
 
@@ -24,7 +24,8 @@ class SpecialTextMarks {
  public:
   explicit SpecialTextMarks(const Tokenizer& tokenizer);
 
-  // Marks all strings and keys inside `value`. No markers come back where there was nothing to mark.
+  // Marks all strings and keys inside `value`. No markers come back where there was nothing to
+  // mark.
   // `others` are texts that the markers must not occur in. kInvalidArgument: no unused character is left.
   Result<TextMarkers> mark(OrderedJson& value, std::string_view others) const;
 

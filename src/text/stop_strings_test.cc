@@ -26,8 +26,8 @@ Outcome brute_force(const std::string& text, const std::vector<std::string>& sto
   return {text, std::nullopt};
 }
 
-// How much of `text`, which holds no whole stop string, may be shown: not its longest suffix that begins
-// one.
+// How much of `text`, which holds no whole stop string, may be shown: not its longest suffix that
+// begins one.
 size_t safe(std::string_view text, const std::vector<std::string>& stops) {
   for (size_t at = 0; at < text.size(); ++at) {
     for (const std::string& stop : stops) {

@@ -1,13 +1,14 @@
 // Runs a chat template in a process of its own.
 //
-// Why: fuel bounds what a template executes, but not what the interpreter does with the values that it
-// made: comparing, printing or dropping deep, cyclic or shared structures overflows the stack or takes
-// exponential time. In a worker such a template costs one process, and the caller an error. The worker is
-// this program again (/proc/self/exe): a constructor in template_worker.cc takes over before main().
+// Why: fuel bounds what a template executes, but not what the interpreter does with the values that
+// it made: comparing, printing or dropping deep, cyclic or shared structures overflows the stack or
+// takes exponential time. In a worker such a template costs one process, and the caller an error.
+// The worker is this program again (/proc/self/exe): a constructor in template_worker.cc takes over
+// before main().
 //
-// Contract: a worker holds one template and serves one call at a time; it has kCpuSeconds of computing for
-// each and kMemoryBytes in all, and ends with its parent. One that is stopped or starved and does not
-// answer within the caller's patience is of no further use. Example:
+// Contract: a worker holds one template and serves one call at a time; it has kCpuSeconds of
+// computing for each and kMemoryBytes in all, and ends with its parent. One that is stopped or
+// starved and does not answer within the caller's patience is of no further use. Example:
 //   ROTA_ASSIGN_OR_RETURN(auto worker, TemplateWorker::start());
 //   std::optional<TemplateReply> reply = worker->compile(source);  // nothing: the worker died of it
 #pragma once
@@ -27,8 +28,8 @@
 
 namespace rota {
 
-// How long an answer may take by the clock on the wall: six times the computing that is allowed, for busy
-// machines.
+// How long an answer may take by the clock on the wall: six times the computing that is allowed,
+// for busy machines.
 inline constexpr std::chrono::seconds kTemplatePatience{30};
 
 struct TemplateRequest {
@@ -62,7 +63,8 @@ class TemplateWorker {
   std::optional<TemplateReply> render(const TemplateRequest& request);
   // After nothing came back: whether patience ran out; the worker may live and must be dropped.
   bool timed_out() const { return timed_out_; }
-  // After nothing came back in time: true if the template did it, false if somebody killed the worker.
+  // After nothing came back in time: true if the template did it, false if somebody killed the
+  // worker.
   bool died_of_template();
 
  private:

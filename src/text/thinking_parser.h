@@ -1,8 +1,8 @@
 // The answers of models with a chat template: plain content, and <think>...</think> as reasoning.
 //
-// Contract: see ChatParser. Reasoning begins with <think> at the beginning of the answer, or in the prompt
-// (opens_reasoning), and ends with </think>; a <tool_call> ends it too, and stays in the content. All
-// text but the two tags comes out.
+// Contract: see ChatParser. Reasoning begins with <think> at the beginning of the answer, or in the
+// prompt (opens_reasoning), and ends with </think>; a <tool_call> ends it too, and stays in the
+// content. All text but the two tags comes out.
 #pragma once
 
 #include <memory>

@@ -95,8 +95,8 @@ class Tokenizer {
   const std::vector<int32_t>& special_ids() const { return special_ids_; }
   // No token adds more bytes than this: n tokens hold at most n * max_token_bytes() bytes of text.
   size_t max_token_bytes() const { return max_token_bytes_; }
-  // The text is not encoded to fewer tokens than this; 0 where the file's rules leave no bound. A look
-  // at each byte, no more.
+  // The text is not encoded to fewer tokens than this; 0 where the file's rules leave no bound. A
+  // look at each byte, no more.
   size_t least_tokens(std::string_view text) const;
   const DecodePlan& decode_plan() const { return plan_; }
 

@@ -1,4 +1,5 @@
-// R2: what follows the columns of an interior view is no tail, even where that of the whole is zero.
+// R2: what follows the columns of an interior view is no tail, even where that of the whole is
+// zero.
 #include "tensor/matrix.h"
 
 namespace rota {

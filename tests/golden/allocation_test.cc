@@ -51,8 +51,8 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// One sequence of a model, in steps that ask for the last token's logits. Pages, batches and logits are
-// taken beforehand: what is left is the model's own.
+// One sequence of a model, in steps that ask for the last token's logits. Pages, batches and logits
+// are taken beforehand: what is left is the model's own.
 class Steps {
  public:
   explicit Steps(Harness& harness)

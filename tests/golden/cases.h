@@ -27,9 +27,9 @@ std::vector<Case> pack_cases(Compute compute);
 // Experts with 8-bit inputs, where they serve: every pack, kernel table and precision.
 std::vector<Case> int8_cases();
 
-// Those of pack_cases, in both precisions, with every experts backend that serves them and every padding of
-// hidden (0, 256, 512) and intermediate (0, 128, 256) but none at all. Without ROTA_FULL=1 a seeded
-// sample of `sample` cases.
+// Those of pack_cases, in both precisions, with every experts backend that serves them and every
+// padding of hidden (0, 256, 512) and intermediate (0, 128, 256) but none at all. Without
+// ROTA_FULL=1 a seeded sample of `sample` cases.
 std::vector<Case> padding_cases(size_t sample);
 
 // `cases`, or a seeded sample of them without ROTA_FULL=1.

@@ -92,8 +92,8 @@ class Harness {
     int sequence = 0;
     std::span<const int32_t> ids;
   };
-  // tokens_of_group [dp]: of each data-parallel rank in this step, where there are several; this one may
-  // have none.
+  // tokens_of_group [dp]: of each data-parallel rank in this step, where there are several; this
+  // one may have none.
   Result<StepResult> step(std::span<const Piece> pieces,
                           std::span<const int64_t> tokens_of_group = {});
   Result<StepResult> step(int sequence, std::span<const int32_t> ids);

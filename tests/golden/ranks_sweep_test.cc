@@ -1,7 +1,8 @@
-// Whole models over ranks, as threads of this process: packs x (TP, DP) x experts dealt or cut x transports x
-// placements x hidden alignments x precisions. Each data-parallel rank has prompts of its own, some have none;
-// every collective is checked. Where experts and heads are whole the logits are those of one process without
-// padding, bit for bit; elsewhere float32 is within the pack's tolerance and the greedy tokens are its own.
+// Whole models over ranks, as threads of this process: packs x (TP, DP) x experts dealt or cut x
+// transports x placements x hidden alignments x precisions. Each data-parallel rank has prompts of
+// its own, some have none; every collective is checked. Where experts and heads are whole the
+// logits are those of one process without padding, bit for bit; elsewhere float32 is within the
+// pack's tolerance and the greedy tokens are its own.
 //
 // Without ROTA_FULL=1 a seeded sample runs.
 #include <gtest/gtest.h>

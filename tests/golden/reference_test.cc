@@ -142,7 +142,8 @@ TEST_P(Wide, EveryStoredTensorAndPaddedRunsBitForBit) {
 class WideRanks : public Wide {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WideRanks);
 
-// Heads, groups of Mamba2, experts, shared experts and vocabulary cut, at the widths of the real model.
+// Heads, groups of Mamba2, experts, shared experts and vocabulary cut, at the widths of the real
+// model.
 TEST_P(WideRanks, ComputeEveryStoredTensor) {
   const auto golden = WideGolden::open(reference_dir(), GetParam());
   ASSERT_TRUE(golden.ok()) << golden.status().message();

@@ -1,6 +1,6 @@
-// A whole model over MPI, on as many data-parallel ranks as mpirun started, experts dealt to them: each rank's
-// logits are those of one process, bit for bit, and what low_latency asks of MPI for a step is puts and
-// barriers alone.
+// A whole model over MPI, on as many data-parallel ranks as mpirun started, experts dealt to them:
+// each rank's logits are those of one process, bit for bit, and what low_latency asks of MPI for a
+// step is puts and barriers alone.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -18,8 +18,8 @@ MpiRanks* mpi = nullptr;
 
 constexpr std::chrono::seconds kForOthersToReport(1);
 
-// Says failures of the other ranks; and ends the job after a test that has failed, as this rank is no
-// longer where the others believe it to be, and they would wait for it in the next test.
+// Says failures of the other ranks; and ends the job after a test that has failed, as this rank is
+// no longer where the others believe it to be, and they would wait for it in the next test.
 class Failures : public ::testing::EmptyTestEventListener {
  public:
   explicit Failures(int rank) : rank_(rank) {}
@@ -58,7 +58,8 @@ int run_tests_on_ranks() {
   if (rank != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new Failures(rank));
   const int result = RUN_ALL_TESTS();
-  // A test may have spent its communicator, and then MpiRanks would not finalize. Here all ranks come.
+  // A test may have spent its communicator, and then MpiRanks would not finalize. Here all ranks
+  // come.
   MPI_Finalize();
   return result;
 }

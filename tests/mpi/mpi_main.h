@@ -1,5 +1,5 @@
-// What programs of tests that mpirun starts have in common: MPI, and who says what. All ranks run all tests, in
-// the same order; rank 0 reports, the others tell their failures alone.
+// What programs of tests that mpirun starts have in common: MPI, and who says what. All ranks run
+// all tests, in the same order; rank 0 reports, the others tell their failures alone.
 //
 //   int main(int argc, char** argv) {
 //     ::testing::InitGoogleTest(&argc, argv);

@@ -1,4 +1,5 @@
-// An engine whose ranks are threads of this process, for tests: loaded and served as ranks of any kind are.
+// An engine whose ranks are threads of this process, for tests: loaded and served as ranks of any
+// kind are.
 //
 //   RankedEngine ranks(ranked_options("gptoss-mxfp4-h160", {.data_parallel_size = 3, ...}));
 //   std::vector<Collected> answers = answers_of(ranks.front(), requests);

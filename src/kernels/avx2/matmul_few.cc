@@ -1,6 +1,7 @@
-// AVX2, one to three tokens (coded weights: two): bound by the memory that the weights come from, and nearly as much by
-// decoding them. Whole rows are walked, two sums for each row and token in registers, of the even and
-// of the odd floats, as in matmul_many.cc. (One sum would make a chain of additions too long to hide.)
+// AVX2, one to three tokens (coded weights: two): bound by the memory that the weights come from,
+// and nearly as much by decoding them. Whole rows are walked, two sums for each row and token in
+// registers, of the even and of the odd floats, as in matmul_many.cc. (One sum would make a chain
+// of additions too long to hide.)
 #include <immintrin.h>
 
 #include <algorithm>
@@ -14,9 +15,9 @@ namespace rota::avx2 {
 namespace {
 
 // Rows that lie one behind the other and are read side by side are several streams to the hardware,
-// and half the bandwidth. So memory is asked for in the order it lies in: step by step the next group
-// of rows, in BF16 at K = 2880 23 KB ahead and so into L2 (measured with one token: 50 % of the read
-// bandwidth into L1, 95 % into L2). Short rows look further ahead.
+// and half the bandwidth. So memory is asked for in the order it lies in: step by step the next
+// group of rows, in BF16 at K = 2880 23 KB ahead and so into L2 (measured with one token: 50 % of
+// the read bandwidth into L1, 95 % into L2). Short rows look further ahead.
 constexpr int64_t kLeastBytesAhead = 5760;
 
 struct Sum {

@@ -1,7 +1,8 @@
-// AVX2, many tokens: a register tile of 4 rows x 3 tokens. Twelve of 16 registers hold sums, three the
-// inputs, one a row's weights: 7 loads for 12 multiplications, and nothing may be spilled. Compilers
-// left alone fold inputs into multiplications (15 loads), rename sums and spill them: two thirds of the
-// speed of the same loop with its multiplications pinned, hence the lines of assembly.
+// AVX2, many tokens: a register tile of 4 rows x 3 tokens. Twelve of 16 registers hold sums, three
+// the inputs, one a row's weights: 7 loads for 12 multiplications, and nothing may be spilled.
+// Compilers left alone fold inputs into multiplications (15 loads), rename sums and spill them: two
+// thirds of the speed of the same loop with its multiplications pinned, hence the lines of
+// assembly.
 #include <immintrin.h>
 
 #include <algorithm>

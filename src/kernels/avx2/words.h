@@ -34,8 +34,8 @@ struct TwoWords {
   __m256i words[2];
 };
 
-// The 16 bytes of E2M1 codes of a block: the low nibbles, elements 0 2 4.., go to the lower lane, the
-// high ones to the upper.
+// The 16 bytes of E2M1 codes of a block: the low nibbles, elements 0 2 4.., go to the lower lane,
+// the high ones to the upper.
 [[gnu::always_inline]] inline __m256i e2m1_nibbles(const uint8_t* codes) {
   const __m256i twice =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
@@ -65,8 +65,8 @@ struct TwoWords {
            _mm256_unpackhi_epi8(look_up(second.low), look_up(second.high))}};
 }
 
-// 16 E4M3 codes, one a word. A normal number's exponent moves to BF16's bias, the eight subnormals are
-// looked up, 0x7f becomes NaN.
+// 16 E4M3 codes, one a word. A normal number's exponent moves to BF16's bias, the eight subnormals
+// are looked up, 0x7f becomes NaN.
 [[gnu::always_inline]] inline __m256i decode_e4m3(__m256i wide) {
   constexpr int kBiases = (127 - 7) << 7;
   const __m256i magnitude = _mm256_and_si256(wide, _mm256_set1_epi16(0x7f));

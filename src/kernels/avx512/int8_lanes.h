@@ -1,6 +1,6 @@
 // AVX-512's vectors as kernels/lanes/matmul_int8.h uses them: 16 rows of weights. Without the 8-bit
-// dot product (VNNI), products are added in pairs to 16 bits, four steps of them at most: 4 x 2 x 24
-// x 127 is below 2^15. Included by AVX-512 sources only.
+// dot product (VNNI), products are added in pairs to 16 bits, four steps of them at most: 4 x 2 x
+// 24 x 127 is below 2^15. Included by AVX-512 sources only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The AVX-512 matmul with the BF16 dot product, for Compute::kBf16; kInt8 uses the 8-bit dot product,
-// kFloat32 goes to matmul.cc. The instruction takes subnormals as zero, so of MXFP4 blocks with scale bytes 0 and 1
-// the smallest codes vanish here.
+// The AVX-512 matmul with the BF16 dot product, for Compute::kBf16; kInt8 uses the 8-bit dot
+// product, kFloat32 goes to matmul.cc. The instruction takes subnormals as zero, so of MXFP4 blocks
+// with scale bytes 0 and 1 the smallest codes vanish here.
 #include "base/check.h"
 #include "kernels/avx512/avx512_kernels.h"
 #include "kernels/avx512/input_kind.h"

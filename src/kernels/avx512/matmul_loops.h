@@ -1,6 +1,6 @@
 // The loops of the AVX-512 matmul over words (BF16 and coded formats) of order kOutIn, for either
-// arithmetic of dot.h. Every element of the result is the sum that one accumulator of 16 lanes makes over K,
-// reduced as words.h says, plus the bias: for one token and for many alike.
+// arithmetic of dot.h. Every element of the result is the sum that one accumulator of 16 lanes
+// makes over K, reduced as words.h says, plus the bias: for one token and for many alike.
 #pragma once
 
 #include <algorithm>
@@ -80,8 +80,9 @@ struct WordTile : TileShape {
     store_sums<kGroup>(sums, acc);
   }
 
-  // The first group of tokens: the same, and the decoded words are left in the panel for the others.
-  // Rows 3 to 5 are addressed from the third: that saves the registers for six pointers each.
+  // The first group of tokens: the same, and the decoded words are left in the panel for the
+  // others. Rows 3 to 5 are addressed from the third: that saves the registers for six pointers
+  // each.
   template <int kGroup>
   static void decoding_tile(const CodedRows& rows, std::byte* panel, const std::byte* x,
                             int64_t x_stride, int64_t steps, Acc* acc, bool fresh) {

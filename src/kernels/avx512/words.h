@@ -53,8 +53,8 @@ inline __m512i e2m1_indices(const uint8_t* codes) {
 
 inline __m512i load_row(const E2m1WordRow& row) { return _mm512_load_si512(row.value.data()); }
 
-// A code looks up its scaled BF16 value in the scale's row of the table; bits above an index's lowest
-// five are ignored, and the fifth picks one of two copies.
+// A code looks up its scaled BF16 value in the scale's row of the table; bits above an index's
+// lowest five are ignored, and the fifth picks one of two copies.
 inline __m512i decode_block(Mxfp4Code, const uint8_t* codes, const uint8_t* scales) {
   return _mm512_permutexvar_epi16(e2m1_indices(codes), load_row(kMxfp4WordTable[scales[0]]));
 }

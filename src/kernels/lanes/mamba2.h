@@ -47,8 +47,8 @@ float softplus(float x) {
   return (x > 0 ? x : 0.0f) + __builtin_log1pf(e);
 }
 
-// kVectors vectors of a head's columns from `first` on, all tokens: their state [N, columns] stays in
-// the first-level cache. The sums run side by side; each is over n in order.
+// kVectors vectors of a head's columns from `first` on, all tokens: their state [N, columns] stays
+// in the first-level cache. The sums run side by side; each is over n in order.
 template <class L, int kVectors, class Part>
 void scan_columns(const SsmScanArgs& args, int64_t first, Part part) {
   using Vec = typename L::Vec;

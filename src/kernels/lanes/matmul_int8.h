@@ -11,7 +11,8 @@
 //                              weights in registers, for themselves alone
 //
 // An element of the result, whatever the number of tokens: over the scales of a row in the order of
-// K, sum = fma(float(exact integer sum), weight scale * input scale, sum); then WeightMatrix::finish.
+// K, sum = fma(float(exact integer sum), weight scale * input scale, sum); then
+// WeightMatrix::finish.
 #pragma once
 
 #include <emmintrin.h>
@@ -249,7 +250,8 @@ class Int8Matmul {
     for (int t = 0; t < kTokens; ++t) write_out(n, count, t, sums[t][0]);
   }
 
-  // Tokens [first_token, + tokens) times kCount vectors of rows, or fewer where there are not so many.
+  // Tokens [first_token, + tokens) times kCount vectors of rows, or fewer where there are not so
+  // many.
   template <int kCount>
   void multiply_many(int64_t n, int64_t count, int64_t first_token, int64_t tokens) const {
     if (count <= (kCount - 1) * kRows) {

@@ -1,5 +1,5 @@
-// The batched activation format: the same bits for a token and expert as in the standard one, whatever
-// lies in the empty places.
+// The batched activation format: the same bits for a token and expert as in the standard one,
+// whatever lies in the empty places.
 #include <gtest/gtest.h>
 
 #include <limits>

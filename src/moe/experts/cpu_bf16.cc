@@ -1,8 +1,8 @@
-// cpu_mxfp4_bf16, cpu_nvfp4_bf16, cpu_fp8_bf16, cpu_bf16: weights of one format, exact and where they
-// lie in the checkpoint, times inputs in BF16 (or in float32, where --dtype asks for it), by the vector
-// kernels.
-// cpu_mxfp4_int8, cpu_nvfp4_int8: the same weights times inputs in 8 bits, whatever --dtype is. Faster
-// from a few tokens an expert on, and less exact: docs/backends.md has the loss.
+// cpu_mxfp4_bf16, cpu_nvfp4_bf16, cpu_fp8_bf16, cpu_bf16: weights of one format, exact and where
+// they lie in the checkpoint, times inputs in BF16 (or in float32, where --dtype asks for it), by
+// the vector kernels. cpu_mxfp4_int8, cpu_nvfp4_int8: the same weights times inputs in 8 bits,
+// whatever --dtype is. Faster from a few tokens an expert on, and less exact: docs/backends.md has
+// the loss.
 #include <fmt/format.h>
 
 #include "moe/experts/backends.h"

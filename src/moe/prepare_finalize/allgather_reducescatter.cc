@@ -1,7 +1,7 @@
-// allgather_reducescatter: every rank gets all tokens, with their ids. Where experts are whole, rows go
-// home and are summed there (rows_home.h). Where every rank holds a part of each expert, weights travel
-// too: each rank sums its shares of all tokens in slot order, and those are added in rank order at
-// home. Standard format, any hidden size.
+// allgather_reducescatter: every rank gets all tokens, with their ids. Where experts are whole,
+// rows go home and are summed there (rows_home.h). Where every rank holds a part of each expert,
+// weights travel too: each rank sums its shares of all tokens in slot order, and those are added in
+// rank order at home. Standard format, any hidden size.
 #include "moe/prepare_finalize/arrived_tokens.h"
 #include "moe/prepare_finalize/kinds.h"
 #include "moe/prepare_finalize/rows_home.h"

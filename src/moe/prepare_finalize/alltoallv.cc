@@ -1,6 +1,7 @@
-// alltoallv: a token goes to each rank that owns one of its experts, once, with the ids of those; -1
-// in the other slots. How many come from whom is told first, then tokens travel. Rows go home and are
-// summed there (rows_home.h). Standard format; hidden sizes are rounded to 512 bytes of BF16.
+// alltoallv: a token goes to each rank that owns one of its experts, once, with the ids of those;
+// -1 in the other slots. How many come from whom is told first, then tokens travel. Rows go home
+// and are summed there (rows_home.h). Standard format; hidden sizes are rounded to 512 bytes of
+// BF16.
 #include <algorithm>
 
 #include "moe/prepare_finalize/arrived_tokens.h"

@@ -1,13 +1,14 @@
 // low_latency: rows are put into fixed slots, one-sided; no rank waits for what another has to send
-// but once a pass, and nothing is exchanged or gathered. For the few tokens of a decode step: memory is
-// taken for as many as there could be.
+// but once a pass, and nothing is exchanged or gathered. For the few tokens of a decode step:
+// memory is taken for as many as there could be.
 //
 //   dispatch  a row into its expert's window [source rank][local expert][max_tokens], beside it the
 //             number of the slot; counts for each [source rank][local expert]
 //   experts   batched format: [local expert][places], what came first, source by source
 //   combine   a row into its home's window [slot], where they are summed
-// Hidden sizes are rounded to those of a list (width_plan.h). Two windows take turns: a rank that puts
-// for dispatch has seen everybody finish reading the last one, since they have put for combine since.
+// Hidden sizes are rounded to those of a list (width_plan.h). Two windows take turns: a rank that
+// puts for dispatch has seen everybody finish reading the last one, since they have put for combine
+// since.
 #include <algorithm>
 #include <array>
 #include <cstring>

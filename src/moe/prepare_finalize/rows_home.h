@@ -1,6 +1,7 @@
 // The way home of what whole experts made, in one exchange: each rank sends, to the home of every
-// token that came to it, the rows of those slots that it owns, in order of token and slot. Home knows
-// from its own ids who sends how many, so rows travel and nothing else; there they are summed.
+// token that came to it, the rows of those slots that it owns, in order of token and slot. Home
+// knows from its own ids who sends how many, so rows travel and nothing else; there they are
+// summed.
 #pragma once
 
 #include <vector>
@@ -17,7 +18,8 @@ class RowsHome {
   static Result<RowsHome> make(const PrepareFinalizeSizing& sizing, int64_t max_arrived);
   static Bytes bytes(const PrepareFinalizeSizing& sizing, int64_t max_arrived);
 
-  // first_token [ranks + 1]: those of rank r are [first_token[r], first_token[r + 1]) of the tokens that came.
+  // first_token [ranks + 1]: those of rank r are [first_token[r], first_token[r + 1]) of the tokens
+  // that came.
   Status bring(const ExpertsOutput& experts, std::span<const int64_t> first_token,
                const TopK& mine);
   // After bring(): the sums of this rank's own tokens.

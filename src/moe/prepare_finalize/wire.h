@@ -36,7 +36,8 @@ class WireRow {
   bool bf16_;
 };
 
-// A token on its way to experts: its row, k ids and, where its shares are summed elsewhere, k weights.
+// A token on its way to experts: its row, k ids and, where its shares are summed elsewhere, k
+// weights.
 class WireToken {
  public:
   WireToken(const WireRow& row, int64_t k, bool with_weights)

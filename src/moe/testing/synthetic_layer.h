@@ -1,11 +1,11 @@
 // For tests: a small mixture layer of any kind, written to a safetensors file and opened again.
 //
-// Contract of Values::kIntegers: with integer inputs of at most 2 in size, everything that the layer
-// computes in float32 is an integer multiple of a power of two, exactly, in whatever order sums are
-// made: gate weights are multiples of 128 (so that a sigmoid is 0, 1, or multiplied by 0), the others
-// are small integers, block scales and factors are powers of two, and routing weights are 1/2 before
-// a factor of 2 (the router has the same row twice). Matrices that every rank holds whole are sparse,
-// so that sums that pass through several of them stay below 2^24.
+// Contract of Values::kIntegers: with integer inputs of at most 2 in size, everything that the
+// layer computes in float32 is an integer multiple of a power of two, exactly, in whatever order
+// sums are made: gate weights are multiples of 128 (so that a sigmoid is 0, 1, or multiplied by 0),
+// the others are small integers, block scales and factors are powers of two, and routing weights
+// are 1/2 before a factor of 2 (the router has the same row twice). Matrices that every rank holds
+// whole are sparse, so that sums that pass through several of them stay below 2^24.
 //
 //   SyntheticLayer layer(kLayerKinds[0], {.hidden = 160, .intermediate = 96});
 //   MoeLayer::load(layer.checkpoint(), layer.names(), {.config = &layer.config(), ...});
@@ -196,7 +196,8 @@ class SyntheticLayer {
     }
   }
 
-  // [out, in]. Integers: +-1, and `skipped` zeros or so to each of them. What comes in is squared later.
+  // [out, in]. Integers: +-1, and `skipped` zeros or so to each of them. What comes in is squared
+  // later.
   static constexpr int64_t kInSkipped = 127;
   static constexpr int64_t kOutSkipped = 7;
   void add_dense(const std::string& module, const std::array<int64_t, 2>& shape, int64_t skipped) {

@@ -1,4 +1,5 @@
-// For tests: the decode tables that another implementation made, and what "the same" means for them.
+// For tests: the decode tables that another implementation made, and what "the same" means for
+// them.
 #pragma once
 
 #include <bit>

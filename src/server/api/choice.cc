@@ -10,7 +10,8 @@
 namespace rota {
 namespace {
 
-// What the client asked to stop at: a string, or a token of its own list (an end of sequence is no reason).
+// What the client asked to stop at: a string, or a token of its own list (an end of sequence is no
+// reason).
 OrderedJson stop_reason(const ApiRequest& request, const std::optional<std::string>& stop_string,
                         const std::optional<int32_t>& stop_token) {
   if (stop_string) return *stop_string;

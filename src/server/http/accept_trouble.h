@@ -1,5 +1,5 @@
-// What is said of connections that cannot be taken: one line at once, then a line of numbers now and
-// then. A machine out of descriptors is no place for a full log.
+// What is said of connections that cannot be taken: one line at once, then a line of numbers now
+// and then. A machine out of descriptors is no place for a full log.
 #pragma once
 
 #include <algorithm>

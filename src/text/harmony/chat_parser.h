@@ -1,5 +1,5 @@
-// Harmony answers as chat deltas: analysis is reasoning, a message to functions.NAME is a tool call,
-// everything else is content. See ChatParser.
+// Harmony answers as chat deltas: analysis is reasoning, a message to functions.NAME is a tool
+// call, everything else is content. See ChatParser.
 #pragma once
 
 #include <memory>

@@ -229,8 +229,8 @@ std::vector<std::string> words_of(std::string_view text) {
   return out;
 }
 
-// Random tokens, half of them markup. The text of messages must come out in order and unchanged; every
-// word of a header must come out, or be part of an understood header.
+// Random tokens, half of them markup. The text of messages must come out in order and unchanged;
+// every word of a header must come out, or be part of an understood header.
 TEST(HarmonyGarbage, NothingIsLost) {
   const auto tokenizer = test::o200k();
   const Vocabulary v = *Vocabulary::of(*tokenizer);

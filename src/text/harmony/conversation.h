@@ -1,8 +1,8 @@
 // A conversation as harmony sees it, and its tokens.
 //
-// Contract: render() gives what openai-harmony's render_conversation_for_completion gives: if the last
-// turn of the assistant was final, analysis in front of the first final message is left out. All texts are
-// text: a special token's name inside them stays text. Example:
+// Contract: render() gives what openai-harmony's render_conversation_for_completion gives: if the
+// last turn of the assistant was final, analysis in front of the first final message is left out.
+// All texts are text: a special token's name inside them stays text. Example:
 //   Conversation conversation{.messages = {{.role = "user", .content = "Hi"}}};
 //   ROTA_ASSIGN_OR_RETURN(ChatPrompt prompt, render(conversation, tokenizer, vocabulary));
 #pragma once
@@ -48,8 +48,8 @@ struct Conversation {
 Result<ChatPrompt> render(const Conversation& conversation, const Tokenizer& tokenizer,
                           const Vocabulary& vocabulary, const LengthCheck& check_length = {});
 
-// The conversation of a chat request. Earlier reasoning is kept only after the last final answer: within
-// a loop of tool calls. kInvalidArgument names the field.
+// The conversation of a chat request. Earlier reasoning is kept only after the last final answer:
+// within a loop of tool calls. kInvalidArgument names the field.
 Result<Conversation> conversation_of(const ChatRequest& request);
 
 }  // namespace rota::harmony

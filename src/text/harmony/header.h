@@ -1,6 +1,7 @@
 // The header of a generated harmony message: who speaks, to whom, on which channel.
 //
-// Contract: any text is a header; what is not understood comes back as `leftover`, so that nothing is lost.
+// Contract: any text is a header; what is not understood comes back as `leftover`, so that nothing
+// is lost.
 //   read_header({.before = "assistant to=functions.f", .after = "commentary json", ...})
 //   read_header({.after = "analysisfinal", ...}).channel == Channel::kFinal   (garbled: the last one named)
 #pragma once

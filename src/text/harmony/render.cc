@@ -105,8 +105,8 @@ std::string developer_text(const Conversation& conversation) {
   return out;
 }
 
-// Messages before this one lose their analysis: the first final one, if the last of the assistant is
-// final too.
+// Messages before this one lose their analysis: the first final one, if the last of the assistant
+// is final too.
 size_t first_kept(const std::vector<Message>& messages) {
   const auto last = std::find_if(messages.rbegin(), messages.rend(),
                                  [](const Message& m) { return m.role == kAssistant; });

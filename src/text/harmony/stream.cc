@@ -41,7 +41,8 @@ void Stream::take_text(const std::string& text, std::vector<Event>& out) {
   }
   (header_.has_channel ? header_.after : header_.before) += text;
   const size_t size = header_.before.size() + header_.after.size();
-  // Behind <|start|> or <|channel|> a header is sure to come; else only header-like words are waited for.
+  // Behind <|start|> or <|channel|> a header is sure to come; else only header-like words are
+  // waited for.
   const bool sure = header_.has_role || header_.has_channel;
   if (size > kMaxHeaderBytes || (!sure && !may_be_header(header_.before))) give_up_header(out);
 }
@@ -74,7 +75,8 @@ void Stream::begin_channel(std::vector<Event>& out) {
   header_.has_channel = true;
 }
 
-// Opens the message that the header speaks of. Without <|message|>: only if the header says anything.
+// Opens the message that the header speaks of. Without <|message|>: only if the header says
+// anything.
 void Stream::end_header(bool complete, std::vector<Event>& out) {
   header_.complete = complete;
   Header header = read_header(header_);

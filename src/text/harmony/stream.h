@@ -1,9 +1,9 @@
 // Generated harmony tokens to messages, one token at a time.
 //
-// Contract: every token sequence is accepted. A kMessage event opens a message and says its header; kText
-// events are its text; kEnd closes it. All text between <|message|> and the end of a message comes out,
-// and all text of headers that is not understood as part of one. A header that does not end is given up
-// after kMaxHeaderBytes and becomes text. Example: see chat_parser.h
+// Contract: every token sequence is accepted. A kMessage event opens a message and says its header;
+// kText events are its text; kEnd closes it. All text between <|message|> and the end of a message
+// comes out, and all text of headers that is not understood as part of one. A header that does not
+// end is given up after kMaxHeaderBytes and becomes text. Example: see chat_parser.h
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,8 @@
 
 namespace rota::harmony {
 
-// "# Tools", the namespace `functions` and a type for each tool, as the developer message shows them.
+// "# Tools", the namespace `functions` and a type for each tool, as the developer message shows
+// them.
 std::string tools_section(const std::vector<ChatTool>& tools);
 
 // The type of a schema; lines after the first begin with `indent`.
