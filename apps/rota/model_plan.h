@@ -40,7 +40,8 @@ struct ModelPlan {
   bool weights_found = false;  // counted from headers; else from config.json
   int64_t mapped_bytes = 0;    // read where they lie in the file, by all ranks together
   int64_t copied_bytes = 0;
-  KvSpec kv;  // of the fullest rank
+  KvSpec kv;           // of the fullest rank
+  int ranks_here = 1;  // that share this machine's memory
   KvBudget budget;
   Status no_budget;  // why no KV cache would fit
   RooflinePlan roofline;

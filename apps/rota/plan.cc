@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/expected_tensors.h"
 #include "checkpoint/locate.h"
+#include "engine/host_memory.h"
 #include "platform/cpu.h"
 #include "platform/fma_peak.h"
 #include "platform/memory.h"
@@ -15,6 +19,7 @@
 #include "rota/command.h"
 #include "rota/flags.h"
 #include "rota/model_plan.h"
+#include "supervisor/hostfile.h"
 
 namespace rota {
 namespace {
@@ -23,6 +28,7 @@ constexpr int64_t kUsualContext = 4096;
 
 struct PlanFlags {
   EngineFlags engine;
+  std::string hostfile;
   bool json = false;
   int64_t context = 0;                 // 0: kUsualContext, or the model's where that is less
   std::optional<double> bandwidth_gb;  // a rank's, in GB/s
@@ -79,15 +85,26 @@ void count_copies(ModelPlan& plan) {
   }
 }
 
-// The cache of the fullest rank, were this machine one of the ranks.
+// How many ranks this machine gets: all, or what the first host of the list has room for.
+Status count_ranks_here(const PlanFlags& flags, ModelPlan& plan) {
+  plan.ranks_here = plan.rank_count();
+  if (flags.hostfile.empty()) return {};
+  ROTA_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, read_hostfile(flags.hostfile));
+  ROTA_RETURN_IF_ERROR(check_slots(flags.hostfile, hosts, plan.rank_count()));
+  plan.ranks_here = std::min(plan.rank_count(), hosts.front().slots);
+  return {};
+}
+
+// The cache of the fullest rank, were this machine the first host.
 void plan_cache(const EngineOptions& options, ModelPlan& plan) {
   const RankPlan& fullest = fullest_rank(plan.ranks);
   plan.kv = fullest.kv;
   MemoryProfile profile = memory_profile(plan.engine, options, plan.config, plan.weight_bytes);
   profile.spec = &plan.kv;
   if (plan.rank_count() > 1) {
-    profile.weight_bytes = fullest.bytes() - fullest.copied_bytes;
-    profile.copied_bytes = fullest.copied_bytes;
+    std::vector<int> here(static_cast<size_t>(plan.ranks_here));
+    std::iota(here.begin(), here.end(), 0);
+    share_host(plan.ranks, here, plan.parallel.shape.tp, profile);
   }
   Result<KvBudget> budget = plan_kv_budget(profile);
   if (budget.ok()) {
@@ -166,6 +183,7 @@ Result<ModelPlan> make_plan(const PlanFlags& flags, const EngineOptions& options
   plan.warnings = plan_warnings(inputs, plan.ranks);
   ROTA_RETURN_IF_ERROR(plan_transfer(options, plan));
   count_copies(plan);
+  ROTA_RETURN_IF_ERROR(count_ranks_here(flags, plan));
   plan_cache(options, plan);
   plan_roofline(flags, options, inputs, plan);
   return plan;
@@ -191,6 +209,7 @@ CommandRun add_plan(CLI::App& app) {
   CLI::App& command = *app.add_subcommand(
       "plan", "widths, backends, ranks, bytes and speed limits of a model, without its weights");
   flags->engine.add_to(command);
+  hostfile_flag(command, flags->hostfile);
   toggle(command, "json", flags->json, "as JSON");
   const std::string group = "Roofline";
   flag(command, "--context", flags->context,

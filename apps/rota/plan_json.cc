@@ -134,7 +134,8 @@ Json kv_of(const ModelPlan& plan) {
               {"page_bytes", plan.kv.page_bytes.count},
               {"tokens_that_fit", plan.budget.tokens},
               {"cache_bytes", plan.budget.bytes},
-              {"max_model_len", plan.budget.max_model_len}};
+              {"max_model_len", plan.budget.max_model_len},
+              {"ranks_here", plan.ranks_here}};
   if (plan.budget.slots > 0) {
     out["state_bytes"] = plan.kv.state.slot_bytes().count;
     out["max_num_seqs"] = plan.budget.max_num_seqs;

@@ -59,8 +59,9 @@ std::string weights(const ModelPlan& plan) {
 }
 
 std::string cache(const ModelPlan& plan) {
-  std::string out = fact("Workspace", fmt::format("{} for a step and its logits",
-                                                  format_bytes(plan.engine.workspace_bytes)));
+  std::string out = fact("Workspace", fmt::format("{} for a step and its logits{}",
+                                                  format_bytes(plan.engine.workspace_bytes),
+                                                  plan.rank_count() > 1 ? ", on each rank" : ""));
   out += fact("KV cache", fmt::format("{} bytes a token{}, pages of {} tokens and {} bytes",
                                       plan.kv.bytes_per_token().count,
                                       plan.rank_count() > 1 ? " on the fullest rank" : "",
@@ -69,8 +70,12 @@ std::string cache(const ModelPlan& plan) {
     // In one line, as `rota serve` says it.
     return out + fmt::format("\nNot on this machine: {}\n", plan.no_budget.message());
   }
-  out += fact("", fmt::format("{} for {} tokens here; the longest sequence is {}",
-                              format_bytes(plan.budget.bytes), plan.budget.tokens,
+  const std::string whose =
+      plan.ranks_here > 1
+          ? fmt::format(" for each of {} ranks that share this machine's memory", plan.ranks_here)
+          : " here";
+  out += fact("", fmt::format("{} for {} tokens{}; the longest sequence is {}",
+                              format_bytes(plan.budget.bytes), plan.budget.tokens, whose,
                               plan.budget.max_model_len));
   if (plan.budget.slots > 0) out += fact("States", describe_states(plan.kv, plan.budget));
   if (!plan.budget.note.empty()) out += fact("", plan.budget.note);

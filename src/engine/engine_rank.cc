@@ -25,6 +25,7 @@
 #include "engine/load_agreement.h"
 #include "engine/load_engine.h"
 #include "engine/rank_loop.h"
+#include "engine/rank_pulse.h"
 
 namespace rota {
 namespace {
@@ -73,19 +74,20 @@ Result<std::string> broadcast(Communicator& ranks, std::string_view mine) {
   return all[0];
 }
 
-int serve_first(MpiRanks& mpi, Communicator& setup, int socket) {
+int serve_first(MpiRanks& mpi, Communicator& setup, int socket, RankPulse& pulse) {
   std::unique_ptr<Communicator> world;  // outlives the engine
   return serve_front(socket,
                      [&](const EngineOptions& options) -> Result<std::unique_ptr<InProcessEngine>> {
                        ROTA_RETURN_IF_ERROR(broadcast(setup, to_json(options).dump()));
                        ROTA_ASSIGN_OR_RETURN(world, make_world(mpi, options));
                        ROTA_ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options, *world));
+                       pulse.loaded();
                        return InProcessEngine::start(std::move(loaded),
                                                      [](const Status& status) { give_up(status); });
                      });
 }
 
-Status serve_other(MpiRanks& mpi, Communicator& setup) {
+Status serve_other(MpiRanks& mpi, Communicator& setup, RankPulse& pulse) {
   ROTA_ASSIGN_OR_RETURN(const std::string text, broadcast(setup, {}));
   ROTA_ASSIGN_OR_RETURN(const EngineOptions options,
                         engine_options_from_json(nlohmann::json::parse(text, nullptr, false)));
@@ -94,6 +96,7 @@ Status serve_other(MpiRanks& mpi, Communicator& setup) {
   // What cannot be loaded is told by rank 0, whose end is then that of all.
   while (!loaded.ok() && loaded.status().code() != StatusCode::kUnavailable) ::pause();
   if (!loaded.ok()) return loaded.status();
+  pulse.loaded();
   return serve_rank(*loaded);
 }
 
@@ -102,6 +105,7 @@ Status serve_other(MpiRanks& mpi, Communicator& setup) {
 int run_engine_rank(const std::string& front) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   tell_alive(front);
+  RankPulse pulse;  // from before MPI's start, in which a rank may hang
   Result<std::unique_ptr<MpiRanks>> mpi = MpiRanks::start();
   if (!mpi.ok()) give_up(mpi.status());
   Result<std::unique_ptr<Communicator>> setup = (*mpi)->world();
@@ -110,13 +114,13 @@ int run_engine_rank(const std::string& front) {
   if (rank != 0) {
     log::set_name(fmt::format("rank {}", rank));
     if (std::getenv("ROTA_LOG_LEVEL") == nullptr) log::set_level(log::Level::kWarning);
-    const Status status = serve_other(**mpi, **setup);
+    const Status status = serve_other(**mpi, **setup, pulse);
     if (!status.ok()) give_up(status);
     return 0;
   }
   const Result<int> socket = connect_to(front);
   if (!socket.ok()) give_up(socket.status());
-  const int code = serve_first(**mpi, **setup, *socket);
+  const int code = serve_first(**mpi, **setup, *socket, pulse);
   if (code == 0) return 0;
   std::fflush(nullptr);
   std::_Exit(code);  // nothing is unwound, as in give_up()

@@ -25,6 +25,15 @@ int64_t copied_bytes_of_host(std::span<const RankPlan> all, std::span<const int>
   return bytes;
 }
 
+void share_host(std::span<const RankPlan> all, std::span<const int> ranks_of_host, int tp,
+                MemoryProfile& profile) {
+  profile.ranks_of_host = static_cast<int>(ranks_of_host.size());
+  profile.weight_bytes =
+      std::min(profile.weight_bytes, mapped_bytes_of_host(all, ranks_of_host, tp));
+  profile.copied_bytes = copied_bytes_of_host(all, ranks_of_host);
+  profile.workspace_bytes *= profile.ranks_of_host;
+}
+
 int threads_of_rank(int flag, int cores, int ranks_of_host, bool bound) {
   if (flag > 0 || ranks_of_host == 1 || bound) return flag;
   return std::max(1, cores / ranks_of_host);

@@ -18,6 +18,11 @@ int64_t mapped_bytes_of_host(std::span<const RankPlan> all, std::span<const int>
 // Of padded copies: each rank has its own.
 int64_t copied_bytes_of_host(std::span<const RankPlan> all, std::span<const int> ranks_of_host);
 
+// A profile of one process becomes that of the ranks on this host: what they map, copy and compute
+// in together.
+void share_host(std::span<const RankPlan> all, std::span<const int> ranks_of_host, int tp,
+                MemoryProfile& profile);
+
 // Threads of one rank's team: what the flag says, else its share of the host's cores. A rank that
 // is bound to cores of its own takes all of these.
 int threads_of_rank(int flag, int cores, int ranks_of_host, bool bound);

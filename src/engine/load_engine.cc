@@ -1,5 +1,7 @@
 #include "engine/load_engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -31,6 +33,14 @@ Status choose_cpu(LoadedEngine& engine) {
         "wait for one another, {} or fewer are faster",
         engine.options.threads, engine.cpu.logical_cpus, engine.cpu.physical_cores,
         engine.cpu.physical_cores);
+  }
+  // What an outer mpirun leaves of a machine unless it is told otherwise.
+  if (engine.ranks.world->ranks() > 1 && engine.ranks.world->rank() == 0 &&
+      engine.cpu.logical_cpus == 1 && ::sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+    log::warning(
+        "this process may use 1 of the {} CPUs of its host, and its ranks share it: inside another "
+        "mpirun give that one --bind-to none, in a container or an allocation ask for more CPUs",
+        ::sysconf(_SC_NPROCESSORS_ONLN));
   }
   const ThreadTeamOptions team = team_of_rank(engine.options.threads, engine.options.pin,
                                               engine.cpu.physical_cores, engine.host);
@@ -145,7 +155,6 @@ Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePla
   MemoryProfile profile =
       memory_profile(plan, engine.options, engine.config, weights.total_bytes());
   profile.available_bytes = engine.host.available_bytes;
-  profile.ranks_of_host = engine.host.count();
   if (engine.ranks.world->ranks() == 1) return profile;
   const TensorCensus census = take_census(expected_tensors(engine.config));
   ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(engine.options.parallel));
@@ -156,13 +165,10 @@ Result<MemoryProfile> planned_memory(const LoadedEngine& engine, const EnginePla
                                                                      .parallel = parallel}));
   kv = all[static_cast<size_t>(engine.ranks.world->rank())].kv;
   profile.spec = &kv;
-  profile.weight_bytes = std::min(profile.weight_bytes,
-                                  mapped_bytes_of_host(all, engine.host.ranks, parallel.shape.tp));
+  share_host(all, engine.host.ranks, parallel.shape.tp, profile);
   if (weights.residence() == WeightsResidence::kDummy) {
     profile.weight_bytes = own_bytes(engine) * engine.host.count();
   }
-  profile.copied_bytes = copied_bytes_of_host(all, engine.host.ranks);
-  profile.workspace_bytes *= profile.ranks_of_host;
   return profile;
 }
 
@@ -228,11 +234,11 @@ Status size_cache(LoadedEngine& engine, MemoryProfile profile) {
       static_cast<double>(engine.kv.tokens) / static_cast<double>(options.max_model_len),
       options.max_model_len);
   if (engine.kv.slots > 0) log::info("states: {}", describe_states(*profile.spec, engine.kv));
-  log::info("memory in bytes: weights {}, copies {}, workspace {}, KV cache {}{}",
-            profile.weight_bytes, profile.copied_bytes, profile.workspace_bytes, engine.kv.bytes,
-            profile.ranks_of_host > 1
-                ? fmt::format(" for each of {} ranks of this host", profile.ranks_of_host)
-                : "");
+  const int ranks = profile.ranks_of_host;
+  log::info("memory in bytes{}: weights {}, copies {}, workspace {}, KV cache {}",
+            ranks > 1 ? fmt::format(" of the {} ranks of this host together", ranks) : "",
+            profile.weight_bytes, profile.copied_bytes, profile.workspace_bytes,
+            engine.kv.bytes * ranks);
   return {};
 }
 

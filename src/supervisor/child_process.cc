@@ -40,7 +40,7 @@ struct Program {
   char* const* command;
   char* const* environment;
   int socket;  // -1: none
-  int output;  // where standard output and error go; -1: our standard error
+  ChildStreams streams;
   bool group;  // of its own
 };
 
@@ -54,8 +54,8 @@ struct Program {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
-  if (program.output >= 0) ::dup2(program.output, STDERR_FILENO);
-  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  if (program.streams.errors >= 0) ::dup2(program.streams.errors, STDERR_FILENO);
+  ::dup2(program.streams.output >= 0 ? program.streams.output : STDERR_FILENO, STDOUT_FILENO);
   if (program.socket == kChildSocket) {
     ::fcntl(program.socket, F_SETFD, 0);
   } else if (program.socket >= 0) {
@@ -120,7 +120,7 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
   const Result<pid_t> pid = start_program({.command = pointers_to(words).data(),
                                            .environment = environ,
                                            .socket = pair[1],
-                                           .output = -1,
+                                           .streams = {},
                                            .group = false});
   ::close(pair[1]);
   if (!pid.ok()) {
@@ -133,12 +133,12 @@ Result<ChildProcess> ChildProcess::start(const std::vector<std::string>& command
 
 Result<ChildProcess> ChildProcess::start_group(const std::vector<std::string>& command,
                                                const std::vector<std::string>& environment,
-                                               int output) {
+                                               const ChildStreams& streams) {
   ROTA_ASSIGN_OR_RETURN(const pid_t pid,
                         start_program({.command = pointers_to(command).data(),
                                        .environment = pointers_to(environment).data(),
                                        .socket = -1,
-                                       .output = output,
+                                       .streams = streams,
                                        .group = true}));
   return ChildProcess(pid, -1, true);
 }

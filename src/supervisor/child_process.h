@@ -8,8 +8,7 @@
 // its arguments, and no other descriptor of ours but standard error (its standard output goes there
 // too). It is killed when this process, or the thread that started it, ends. start_group() starts
 // one without a socket, with an environment of its own, as a process group that is ended as a
-// whole: what one of its processes connects with later is given to it by set_socket(). output: a
-// descriptor for its standard output and error.
+// whole: what one of its processes connects with later is given to it by set_socket().
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +20,19 @@
 
 namespace rota {
 
+// Where a child's standard output and error go; -1: to our standard error.
+struct ChildStreams {
+  int output = -1;
+  int errors = -1;
+};
+
 class ChildProcess {
  public:
   // command: the executable, then its arguments.
   static Result<ChildProcess> start(const std::vector<std::string>& command);
   static Result<ChildProcess> start_group(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment,
-                                          int output = -1);
+                                          const ChildStreams& streams = {});
 
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;

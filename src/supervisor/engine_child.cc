@@ -75,14 +75,28 @@ Result<MpiLaunch> describe_launch(const EngineProcessOptions& options, const fs:
   return local_launch(local);
 }
 
+// Settings of OpenMPI that this process was started with.
+std::string given_settings(const MpiLaunch& launch) {
+  std::string names;
+  for (const std::string& it : launch.environment) {
+    if (it.starts_with("OMPI_MCA_")) {
+      names += (names.empty() ? "" : ", ") + it.substr(0, it.find('='));
+    }
+  }
+  return names.empty() ? "" : fmt::format("; set in the environment: {}, try without", names);
+}
+
 // What to do about an mpirun that has ended before its ranks had met.
 std::string advice(const MpiLaunch& launch) {
-  if (launch.hostfile.empty()) return "; what it said stands above, and `rota doctor` tells more";
+  if (launch.hostfile.empty()) {
+    return fmt::format("; what it said stands above, and `rota doctor` tells more{}",
+                       given_settings(launch));
+  }
   return fmt::format(
       "; what it said stands above. Each host of {} must be reached without a password, and have "
       "{} "
-      "at the same path: `rota doctor -dp {} --hostfile {}` says which does not",
-      launch.hostfile, launch.command[0], launch.ranks, launch.hostfile);
+      "at the same path: `rota doctor -dp {} --hostfile {}` says which does not{}",
+      launch.hostfile, launch.command[0], launch.ranks, launch.hostfile, given_settings(launch));
 }
 
 }  // namespace
@@ -96,7 +110,7 @@ Result<EngineChild> EngineChild::start(const EngineProcessOptions& options,
   std::vector<std::string> command = {options.executable};
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
   ROTA_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::start(command));
-  return EngineChild(std::nullopt, std::move(process));
+  return EngineChild(std::move(process));
 }
 
 Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options,
@@ -106,11 +120,14 @@ Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options
   ROTA_ASSIGN_OR_RETURN(const Listener listener, Listener::make(socket));
   ROTA_ASSIGN_OR_RETURN(const MpiLaunch launch, describe_launch(options, folder.path(), socket));
   const MpiCommand mpi = mpi_command(launch);
-  ROTA_ASSIGN_OR_RETURN(ChildProcess process,
-                        ChildProcess::start_group(mpi.command, mpi.environment));
+  ROTA_ASSIGN_OR_RETURN(RankOutput output, RankOutput::make(launch.ranks));
+  ROTA_ASSIGN_OR_RETURN(
+      ChildProcess process,
+      ChildProcess::start_group(mpi.command, mpi.environment, {.output = output.to()}));
+  output.close_to();
   log::info("engine: {} ranks by {} ({}), files in {}", launch.ranks, launch.mpirun, process.pid(),
             launch.run_folder);
-  EngineChild child(std::move(folder), std::move(process));
+  EngineChild child(std::move(folder), std::move(output), std::move(process));
   const auto start = Clock::now();
   int connection = -1;
   while ((connection = listener.poll_connection()) < 0) {
@@ -119,6 +136,11 @@ Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options
       return error(StatusCode::kUnavailable, "mpirun {} before its ranks had met{}",
                    child.process_.end(0), advice(launch));
     }
+    child.read_output();
+    const std::string silence = child.silence(options.engine.parallel.rank_timeout);
+    if (!silence.empty()) {
+      return error(StatusCode::kUnavailable, "{}{}", silence, advice(launch));
+    }
     if (seconds_since(start) > kConnectSeconds) {
       return error(StatusCode::kUnavailable, "the {} ranks had not met within {:.0f} s{}",
                    launch.ranks, kConnectSeconds, advice(launch));
@@ -126,6 +148,14 @@ Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options
   }
   child.process_.set_socket(connection);
   return child;
+}
+
+void EngineChild::read_output() {
+  if (ranks_) ranks_->read();
+}
+
+std::string EngineChild::silence(double rank_timeout) const {
+  return ranks_ ? ranks_->silence(rank_timeout) : "";
 }
 
 std::string EngineChild::end(double seconds) {

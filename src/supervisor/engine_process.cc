@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -109,7 +110,7 @@ class SocketEngineClient::Impl {
   bool exchange(int socket, std::string& problem);
   bool read_messages(int socket, std::string& problem);
   bool write_messages(int socket, std::string& problem);
-  std::string overdue() const;
+  std::string overdue(const EngineChild& child) const;
   bool goes_on_after(const std::string& failure);
   bool pause_before_restart(double seconds);
 
@@ -307,19 +308,21 @@ std::string SocketEngineClient::Impl::run_once() {
 std::string SocketEngineClient::Impl::serve(EngineChild& child) {
   std::string problem;
   for (;;) {
-    pollfd fds[2] = {{child.socket(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+    pollfd fds[] = {
+        {child.socket(), POLLIN, 0}, {wake_fd_, POLLIN, 0}, {child.output(), POLLIN, 0}};
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return {};
       if (!outgoing_.empty()) fds[0].events |= POLLOUT;
     }
-    if (::poll(fds, 2, kPollMilliseconds) < 0 && errno != EINTR) {
+    if (::poll(fds, std::size(fds), kPollMilliseconds) < 0 && errno != EINTR) {
       return fmt::format("poll: {}", std::strerror(errno));
     }
     uint64_t count = 0;
     if (fds[1].revents != 0) static_cast<void>(!::read(wake_fd_, &count, sizeof count));
     if (!exchange(child.socket(), problem)) return problem;
-    if (problem = overdue(); !problem.empty()) return problem;
+    child.read_output();
+    if (problem = overdue(child); !problem.empty()) return problem;
   }
 }
 
@@ -354,7 +357,11 @@ bool SocketEngineClient::Impl::read_messages(int socket, std::string& problem) {
   }
 }
 
-std::string SocketEngineClient::Impl::overdue() const {
+std::string SocketEngineClient::Impl::overdue(const EngineChild& child) const {
+  if (!ready_at_) {
+    const std::string silence = child.silence(options_.engine.parallel.rank_timeout);
+    if (!silence.empty()) return silence + "; all ranks were killed";
+  }
   const std::lock_guard lock(mutex_);
   const double silent = seconds_since(heard_at_);
   if (silent > options_.heartbeat_timeout) {

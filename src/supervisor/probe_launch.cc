@@ -118,8 +118,9 @@ Status run(const LocalLaunch& wanted, double seconds, ProbeAnswer& answer, const
   ROTA_ASSIGN_OR_RETURN(const MpiLaunch launch, local_launch(wanted));
   const MpiCommand mpi = mpi_command(launch);
   Output output;
-  ROTA_ASSIGN_OR_RETURN(ChildProcess process,
-                        ChildProcess::start_group(mpi.command, mpi.environment, output.to()));
+  ROTA_ASSIGN_OR_RETURN(
+      ChildProcess process,
+      ChildProcess::start_group(mpi.command, mpi.environment, {output.to(), output.to()}));
   output.close_write();
   const auto start = Clock::now();
   std::string text;
@@ -178,7 +179,7 @@ std::string mpirun_version(const std::string& mpirun) {
   constexpr double kSeconds = 20;
   Output output;
   const Result<ChildProcess> process =
-      ChildProcess::start_group({mpirun, "--version"}, {}, output.to());
+      ChildProcess::start_group({mpirun, "--version"}, {}, {output.to(), output.to()});
   output.close_write();
   const auto start = Clock::now();
   std::string text;

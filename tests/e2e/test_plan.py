@@ -44,7 +44,7 @@ class Presets(unittest.TestCase):
     def test_bytes_of_a_decoded_token(self):
         for model, expected in ((self.folder.name, 3.7e9), (DATA / "gpt-oss-120b", 5.0e9)):
             cost = plan(model)["roofline"]["decode"]
-            weights = cost["bytes"] - cost["parts"]["kv_cache"]["bytes"]
+            weights = cost["bytes"] - cost["parts"]["kv"]["bytes"]
             self.assertAlmostEqual(weights / expected, 1, delta=0.01)
 
     def test_speeds_that_are_given_bound_the_rates(self):
@@ -76,7 +76,7 @@ class Presets(unittest.TestCase):
         self.assertTrue(roofline["measured"])
 
     def test_context_lengthens_the_cache_that_is_read(self):
-        short, long = (plan(self.folder.name, "--context", context)["roofline"]["decode"]["parts"]["kv_cache"]["bytes"]
+        short, long = (plan(self.folder.name, "--context", context)["roofline"]["decode"]["parts"]["kv"]["bytes"]
                        for context in (1, 1024))
         # 24 layers of 2 KB a position; windows of 128 in every other one.
         self.assertEqual(short, 24 * 2048)
@@ -97,6 +97,23 @@ class Ranks(unittest.TestCase):
         steps = {step["name"]: step for step in found["widths"]}
         self.assertEqual((steps["dispatch"]["padded"], steps["dispatch"]["padded_by"], steps["dispatch"]["cut_by"]),
                          (3072, "low_latency", "gather"))
+
+    def test_ranks_of_one_machine_share_its_memory(self):
+        alone = plan(self.MODEL, "-dp", 4, "-ep", "--hostfile", self.hosts("slots=1", "slots=3"))["kv"]
+        shared = plan(self.MODEL, "-dp", 4, "-ep", "--hostfile", self.hosts("slots=2", "slots=2"))["kv"]
+        self.assertEqual((alone["ranks_here"], shared["ranks_here"]), (1, 2))
+        self.assertEqual(plan(self.MODEL, "-dp", 4, "-ep")["kv"]["ranks_here"], 4)
+        small = DATA / "gpt-oss-20b"
+        cut = ("--load-format", "dummy", "--hf-overrides",
+               '{"num_hidden_layers": 2, "layer_types": ["full_attention", "full_attention"]}', "--max-num-seqs", 4096)
+        one, two = (plan(small, *cut, "-dp", ranks, "-ep")["kv"]["tokens_that_fit"] for ranks in (2, 4))
+        self.assertLess(two, 0.6 * one)
+
+    def hosts(self, *slots):
+        file = harness.OUTPUT / f"hosts-{'-'.join(slots)}"
+        harness.OUTPUT.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"node{index} {it}\n" for index, it in enumerate(slots)))
+        return file
 
     def test_what_travels(self):
         self.assertEqual(set(plan(self.MODEL)["transfer"].values()), {0})
