@@ -6,13 +6,13 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "rota/flags.h"
+#include "rota/known_flags.h"
 
 namespace rota {
 namespace {
@@ -46,61 +46,8 @@ std::string flag_of(std::string key) {
   return "--" + key;
 }
 
-using Commands = std::vector<const CLI::App*>;
-
 bool has_flag(const CLI::App& command, const std::string& flag) {
   return command.get_option_no_throw(flag) != nullptr;
-}
-
-void collect_commands(const CLI::App& app, Commands& out) {
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    out.push_back(command);
-    collect_commands(*command, out);
-  }
-}
-
-// The command that the first arguments name ("eval ppl"), and how many they are.
-std::pair<const CLI::App*, size_t> named_command(const std::vector<std::string>& arguments,
-                                                 const CLI::App& app) {
-  const CLI::App* command = &app;
-  for (size_t depth = 0; depth < arguments.size(); ++depth) {
-    const auto subcommands = command->get_subcommands(
-        [&](const CLI::App* sub) { return sub->get_name() == arguments[depth]; });
-    if (subcommands.empty()) return {command, depth};
-    command = subcommands.front();
-  }
-  return {command, arguments.size()};
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string nearest_key(const std::string& flag, const Commands& commands) {
-  std::string nearest;
-  size_t least = SIZE_MAX;
-  for (const CLI::App* command : commands) {
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        const size_t distance = edit_distance(flag.substr(2), name);
-        if (distance < least) {
-          least = distance;
-          nearest = name;
-        }
-      }
-    }
-  }
-  return nearest;
 }
 
 Status append(const std::string& file, const std::string& key, const YAML::Node& value,
@@ -173,7 +120,7 @@ Result<std::vector<std::string>> expand_config(std::vector<std::string> argument
                                      [&](const CLI::App* one) { return has_flag(*one, flag); });
       if (!known) {
         return invalid_argument("--config {}: {}: there is no such key; the nearest is {}", *file,
-                                entry.first.Scalar(), nearest_key(flag, commands));
+                                entry.first.Scalar(), nearest_flag(flag, commands));
       }
       log::debug("--config {}: {} is another command's: ignored", *file, entry.first.Scalar());
       continue;

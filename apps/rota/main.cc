@@ -19,6 +19,7 @@
 #include "rota/command.h"
 #include "rota/config_file.h"
 #include "rota/flags.h"
+#include "rota/known_flags.h"
 
 namespace rota {
 namespace {
@@ -56,9 +57,11 @@ int doctor_rank(int argc, char** argv) {
   return run_probe_rank(argv[2], argv[3]);
 }
 
-int fail(const Status& status) {
+constexpr int kWrongUse = 2;  // exit code
+
+int fail(const Status& status, int code = 1) {
   std::fprintf(stderr, "rota: %s\n", status.message().c_str());
-  return 1;
+  return code;
 }
 
 int run(int argc, char** argv) {
@@ -83,7 +86,7 @@ int run(int argc, char** argv) {
   const auto is_command = [&](const auto& one) { return std::string_view(one.first) == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_command)) {
     std::fprintf(stderr, "rota: there is no command '%s'; see rota --help\n", argv[1]);
-    return 2;
+    return kWrongUse;
   }
   const Status environment = log::check_environment();
   if (!environment.ok()) return fail(environment);
@@ -91,19 +94,21 @@ int run(int argc, char** argv) {
   expand_short_flags(given);
   Result<std::vector<std::string>> arguments = expand_config(std::move(given), app);
   if (!arguments.ok()) return fail(arguments.status());
+  const Status known = check_flags(*arguments, app);
+  if (!known.ok()) return fail(known, kWrongUse);
   std::vector<std::string> reversed(arguments->rbegin(),
                                     arguments->rend());  // CLI11 takes them from the end
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& problem) {
-    return app.exit(problem) == 0 ? 0 : 2;
+    return app.exit(problem) == 0 ? 0 : kWrongUse;
   }
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
     const Status status = command();
     return status.ok() ? 0 : fail(status);
   }
-  return 2;
+  return kWrongUse;
 }
 
 }  // namespace

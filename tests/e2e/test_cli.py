@@ -142,6 +142,13 @@ class Say(unittest.TestCase):
                 self.assertIn(f"{flag}: {folder}: is a folder, expected a regular file",
                               self.refused(*command, flag, folder))
 
+    def test_a_flag_that_is_none_is_named_with_the_nearest(self):
+        for command in (("serve", "m"), ("eval", "ppl", "m")):
+            done = harness.rota(*command, "--data-paralel-size", 2, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--data-paralel-size: `rota ", done.stderr)
+            self.assertIn("the nearest is --data-parallel-size", done.stderr)
+
     def test_unknown_backend(self):
         message = self.refused("plan", TINY, "--moe-backend", "gpu")
         self.assertIn("gpu", message)
