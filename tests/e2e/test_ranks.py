@@ -116,6 +116,8 @@ class Ranks(unittest.TestCase):
         self.assertTrue(all(it["expert_tokens_served"] > 0 for it in topology["ranks"]))
         # Every layer has as many slots on a rank as at the start; after the moves others lie in them.
         for rank in topology["ranks"]:
+            for held in (rank["experts"], *rank["experts_of_layers"]):
+                self.assertEqual(held, sorted(held))
             self.assertEqual({len(held) for held in rank["experts_of_layers"]}, {len(rank["experts"])})
         for held in zip(*(it["experts_of_layers"] for it in topology["ranks"])):
             self.assertEqual({e for experts in held for e in experts}, set(range(experts)))
