@@ -93,8 +93,10 @@ Result<RunFolder> RunFolder::make_under(const fs::path& parent) {
   remove_abandoned(parent);
   std::string path = (parent / kPrefix).string() + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) {
-    return error(StatusCode::kIo, "a folder for the engine's run in {}: {}", parent.string(),
-                 std::strerror(errno));
+    return error(
+        StatusCode::kIo,
+        "a folder for the engine's run in {}: {}; set XDG_RUNTIME_DIR to one that takes it",
+        parent.string(), std::strerror(errno));
   }
   const int ranks = open_lock(fs::path(path) / kRanksAliveFile, O_CREAT);
   if (ranks >= 0) ::close(ranks);

@@ -96,6 +96,7 @@ TEST_F(RunFolderTest, AFolderThatCannotBeMadeIsAnErrorThatNamesIt) {
   const auto folder = RunFolder::make_under(parent_ / "nothing");
   ASSERT_FALSE(folder.ok());
   EXPECT_NE(folder.status().message().find("nothing"), std::string::npos);
+  EXPECT_NE(folder.status().message().find("set XDG_RUNTIME_DIR"), std::string::npos);
 }
 
 }  // namespace
