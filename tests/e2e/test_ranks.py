@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -163,6 +164,35 @@ class Ranks(unittest.TestCase):
         self.assertEqual([pid for pid in [*pids, mpirun] if alive(pid)], [])
         server.stop()
         self.assertEqual(shared_memory() - self.before, set())
+
+    def test_a_second_signal_while_the_ranks_end_leaves_nothing(self):
+        for gap in (0, 0.05):
+            with RanksServer("-dp", 3, "-ep") as server:
+                pids = list(server.processes())
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(gap)
+                server.process.send_signal(signal.SIGTERM)
+                server.process.wait(40)
+            self.assertEqual(server.process.returncode, 0, gap)
+            self.assert_gone(server, pids)
+
+    def test_the_second_signal_ends_what_runs(self):
+        with RanksServer("-dp", 2, "-ep", "--max-model-len", 4096) as server:
+            pids = list(server.processes())
+            answers = []
+            body = {"model": "demo", "prompt": [1, 2, 3], "max_tokens": 4000, "ignore_eos": True}
+            asking = threading.Thread(
+                target=lambda: answers.append(server.request("POST", "/v1/completions", body).status))
+            asking.start()
+            self.assertTrue(ranks.wait_until(lambda: server.metric("vllm:num_requests_running") == 1, 30))
+            for _ in range(2):
+                server.process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            server.process.wait(40)
+            asking.join()
+        self.assertEqual(answers, [503])
+        self.assertEqual(server.process.returncode, 0)
+        self.assert_gone(server, pids)
 
     def test_what_the_ranks_refuse_is_told_once_and_ends(self):
         with tempfile.TemporaryDirectory() as folder:
