@@ -212,6 +212,18 @@ class Ranks(unittest.TestCase):
         self.assertIn("rows of at most 8192 elements", done.stderr)
         self.assertNotIn("ranks by", done.stderr)
 
+    def test_a_thread_that_a_rank_cannot_start_is_told(self):
+        server = RanksServer("-dp", 2, "-ep", "--threads", 1000)
+        # A thread's stack takes 8 MB of what a process may address.
+        server.command = ["sh", "-c", 'ulimit -s 8192 && ulimit -v 4000000 && exec "$@"', "sh", *server.command]
+        server.start()
+        said = "rota: a thread could not be started"
+        self.assertTrue(ranks.wait_until(lambda: any(line.startswith(said) for line in server.log), 60), server.log)
+        server.stop()
+        self.assertNotIn("terminate called", "".join(server.log))
+        self.assertEqual(server.process.returncode, 0)
+        self.assertEqual(server.left, [])
+
     def refused_with(self, *flags, model, message):
         server = RanksServer(*flags, model=model)
         server.start()
