@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -111,10 +114,47 @@ int run(int argc, char** argv) {
   return kWrongUse;
 }
 
+std::string describe(const std::exception& thrown) {
+  const auto* refused = dynamic_cast<const std::system_error*>(&thrown);
+  if (refused == nullptr || refused->code() != std::errc::resource_unavailable_try_again) {
+    return thrown.what();
+  }
+  return fmt::format(
+      "a thread could not be started: {}; raise the limits of threads (ulimit -u) and memory "
+      "(ulimit -v), or give fewer --threads",
+      thrown.what());
+}
+
+// What nobody caught is said in a line. Nothing is unwound: in a rank MPI's end would wait for the
+// others, whom this one's end is to end.
+[[noreturn]] void end_of_exception() {
+  const std::exception_ptr thrown = std::current_exception();
+  if (thrown == nullptr) std::abort();
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& it) {
+    std::fprintf(stderr, "rota: %s\n", describe(it).c_str());
+  } catch (...) {
+    std::fprintf(stderr, "rota: an exception of no known kind\n");
+  }
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
+// A command's engine is ended, and its files deleted, by unwinding.
+int run_or_tell(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& it) {
+    return fail(Status(StatusCode::kInternal, describe(it)));
+  }
+}
+
 }  // namespace
 }  // namespace rota
 
 int main(int argc, char** argv) {
+  std::set_terminate(rota::end_of_exception);
   // Whoever closed a standard stream would else have a socket or a model file in its place.
   for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= STDERR_FILENO;)
     fd = open("/dev/null", O_RDWR);
@@ -122,5 +162,5 @@ int main(int argc, char** argv) {
     return rota::engine_worker(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "engine-rank") return rota::engine_rank(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "doctor-rank") return rota::doctor_rank(argc, argv);
-  return rota::run(argc, argv);
+  return rota::run_or_tell(argc, argv);
 }

@@ -14,6 +14,7 @@
 #include "engine/memory_profile.h"
 #include "engine/parallel_choice.h"
 #include "platform/cpu.h"
+#include "supervisor/check_launch.h"
 #include "supervisor/engine_process.h"
 
 namespace rota {
@@ -95,7 +96,7 @@ Result<std::unique_ptr<EngineClient>> open_ranks(const EngineOptions& options,
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
-  ROTA_RETURN_IF_ERROR(check_engine(options, location.dir));
+  ROTA_RETURN_IF_ERROR(check_engine(options, location.dir, hostfile));
   ROTA_ASSIGN_OR_RETURN(std::unique_ptr<OwnRanks> ranks,
                         OwnRanks::start({.engine = options, .hostfile = hostfile, .restarts = {}}));
   ROTA_RETURN_IF_ERROR(ranks->wait_until_ready());
@@ -104,14 +105,17 @@ Result<std::unique_ptr<EngineClient>> open_ranks(const EngineOptions& options,
 
 }  // namespace
 
-Status check_engine(const EngineOptions& options, const std::filesystem::path& model_dir) {
+Status check_engine(const EngineOptions& options, const std::filesystem::path& model_dir,
+                    const std::string& hostfile) {
   ROTA_ASSIGN_OR_RETURN(const ModelConfig config,
                         read_model_config(model_dir, {.hf_overrides = options.hf_overrides}));
   ROTA_ASSIGN_OR_RETURN(const EnginePlan plan, plan_engine(options, config, detect_cpu()));
   ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(options.parallel));
   ROTA_RETURN_IF_ERROR(
       status_of(plan_moe(moe_config(config), options.moe, plan.moe.context, parallel.of_rank(0))));
-  return status_of(plan_kv_budget(memory_profile(plan, options, config, 0)));
+  ROTA_RETURN_IF_ERROR(status_of(plan_kv_budget(memory_profile(plan, options, config, 0))));
+  const int ranks = parallel.shape.dp * parallel.shape.tp;
+  return ranks > 1 ? check_launch(ranks, hostfile) : Status();
 }
 
 Result<std::unique_ptr<EngineClient>> open_engine(const EngineOptions& options,

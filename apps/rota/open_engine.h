@@ -20,8 +20,10 @@
 
 namespace rota {
 
-// Faults of the model's folder and of the flags, before a process is started for them.
-Status check_engine(const EngineOptions& options, const std::filesystem::path& model_dir);
+// Faults of the model's folder and of the flags, before a process is started for them; with several
+// ranks also what this host lacks (check_launch.h).
+Status check_engine(const EngineOptions& options, const std::filesystem::path& model_dir,
+                    const std::string& hostfile);
 
 // hostfile: of several ranks, MPI's list of hosts; empty: this one.
 Result<std::unique_ptr<EngineClient>> open_engine(const EngineOptions& options,

@@ -104,10 +104,9 @@ awaitable<void> announce(asio::io_context& io, const SocketEngineClient& engine,
       model.c_str());
 }
 
-// SIGTERM and SIGINT: no new requests, those that run may finish; the second signal ends at once.
-awaitable<void> drain_on_signal(asio::io_context& io, ServerApp& app, HttpServer& server,
-                                SocketEngineClient& engine, double seconds) {
-  asio::signal_set signals(io, SIGTERM, SIGINT);
+// The first of the signals: no new requests, those that run may finish; the second ends at once.
+awaitable<void> drain_on_signal(asio::io_context& io, asio::signal_set& signals, ServerApp& app,
+                                HttpServer& server, SocketEngineClient& engine, double seconds) {
   co_await signals.async_wait(asio::use_awaitable);
   log::info("shutting down: {} requests may finish within {:.0f} s", app.running_requests(),
             seconds);
@@ -172,7 +171,7 @@ Status serve(const ServeFlags& flags) {
   ROTA_ASSIGN_OR_RETURN(
       const ModelLocation location,
       locate_model(options.model, {.revision = options.revision, .cache_dir = {}}));
-  ROTA_RETURN_IF_ERROR(check_engine(options, location.dir));
+  ROTA_RETURN_IF_ERROR(check_engine(options, location.dir, flags.hostfile));
   ROTA_ASSIGN_OR_RETURN(const GenerationConfig generation, read_generation_config(location.dir));
   ROTA_ASSIGN_OR_RETURN(ModelText text, load_model_text(location.dir));
 
@@ -197,6 +196,8 @@ Status serve(const ServeFlags& flags) {
   server_options.access.loopback_only = server.is_loopback();
   const std::string address = address_of(http, server.port());
   log::info("listening on {}", address);
+  // Caught until the engine is gone: else a second one would leave the files of its ranks.
+  asio::signal_set signals(io, SIGTERM, SIGINT);
   ROTA_ASSIGN_OR_RETURN(std::unique_ptr<SocketEngineClient> engine,
                         SocketEngineClient::start({.engine = options,
                                                    .hostfile = flags.hostfile,
@@ -204,7 +205,7 @@ Status serve(const ServeFlags& flags) {
                                                    .restarts = flags.restarts}));
   app = std::make_unique<ServerApp>(io, *engine, std::move(text), std::move(server_options));
   asio::co_spawn(io, announce(io, *engine, address, model, has_key), asio::detached);
-  asio::co_spawn(io, drain_on_signal(io, *app, server, *engine, flags.drain_seconds),
+  asio::co_spawn(io, drain_on_signal(io, signals, *app, server, *engine, flags.drain_seconds),
                  asio::detached);
   io.run();
   // Coroutines of open connections still hold the app: the engine ends, then the process, without

@@ -22,7 +22,7 @@ std::string say_place(const LoadedEngine& engine) {
   return mine.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What rank r holds of every mixture layer.
+// What rank r holds of every mixture layer, in order.
 Result<std::vector<int32_t>> experts_of(const LoadedEngine& engine, int rank) {
   MoeParallel parallel = engine.ranks.parallel;
   parallel.shape.rank = rank;
@@ -32,6 +32,7 @@ Result<std::vector<int32_t>> experts_of(const LoadedEngine& engine, int rank) {
   for (int64_t local = 0; local < places.map.local_count(); ++local) {
     experts.push_back(static_cast<int32_t>(places.expert(local)));
   }
+  std::ranges::sort(experts);  // slots of copies come last
   return experts;
 }
 

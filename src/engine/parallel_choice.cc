@@ -80,6 +80,10 @@ Status check_balancing(const ParallelOptions& options) {
     return invalid_argument("--num-redundant-experts: {} is less than 0",
                             options.num_redundant_experts);
   }
+  if (options.eplb_step_interval < 1) {
+    return invalid_argument("--eplb-step-interval: {} is less than 1 step",
+                            options.eplb_step_interval);
+  }
   if (options.eplb_window_size < 1 || options.eplb_window_size > options.eplb_step_interval) {
     return invalid_argument(
         "--eplb-window-size: {} steps is not from 1 to the {} of --eplb-step-interval",

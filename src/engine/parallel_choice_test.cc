@@ -75,6 +75,9 @@ TEST(ParallelChoice, ExpertsMoveOnlyWhereNoBitDependsOnTheirPlace) {
   EXPECT_THAT(message(with(4, 1, true), -1), HasSubstr("--num-redundant-experts: -1"));
   EXPECT_THAT(message(with(4, 1, true), 0, 0), HasSubstr("--eplb-window-size: 0"));
   EXPECT_THAT(message(with(4, 1, true), 0, 3001), HasSubstr("3000 of --eplb-step-interval"));
+  ParallelOptions never = with(4, 1, true);
+  never.eplb_step_interval = 0;
+  EXPECT_THAT(message(never, 0), HasSubstr("--eplb-step-interval: 0 is less than 1"));
   ParallelOptions alone = with(4, 1, true);
   alone.num_redundant_experts = 2;
   EXPECT_THAT(choose_parallel(alone).status().message(), HasSubstr("with --enable-eplb alone"));

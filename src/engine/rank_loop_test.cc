@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -204,11 +205,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& it) { return it.param.parallel.all2all_backend; });
 
 TEST(RankLoop, MoreCopiesThanRanksIsRefused) {
-  ParallelOptions parallel = with_redundant(experts_dealt(2), 1000);
-  parallel.enable_eplb = true;
-  RankedEngine ranks(ranked_options("gptoss-mxfp4-h160", parallel));
-  EXPECT_THAT(ranks.status(0).message(),
-              AllOf(HasSubstr("1000 redundant experts"), HasSubstr("2 ranks can have from 0 to")));
+  for (const int64_t copies : {int64_t{1000}, std::numeric_limits<int64_t>::max()}) {
+    ParallelOptions parallel = with_redundant(experts_dealt(2), copies);
+    parallel.enable_eplb = true;
+    RankedEngine ranks(ranked_options("gptoss-mxfp4-h160", parallel));
+    EXPECT_THAT(ranks.status(0).message(),
+                AllOf(HasSubstr(fmt::format("--num-redundant-experts: {} is more than", copies)),
+                      HasSubstr("on every one of 2 ranks")));
+  }
 }
 
 // A group's ranks replicate the scheduler. Sums over heads are taken in another order: greedy

@@ -31,6 +31,13 @@ std::string describe_rank(const MoePlan& plan) {
 Result<ExpertPlaces> place_experts(int64_t experts, const MoeParallel& parallel) {
   const ParallelShape& shape = parallel.shape;
   if (!shape.expert_parallel) return ExpertPlaces{.map = ExpertMap::whole(experts)};
+  const int64_t most = experts * (shape.ranks() - 1);
+  if (parallel.redundant_experts > most) {
+    return invalid_argument(
+        "--num-redundant-experts: {} is more than {}: a copy of each of {} experts on every one of "
+        "{} ranks",
+        parallel.redundant_experts, most, experts, shape.ranks());
+  }
   ExpertPlaces places;
   ROTA_ASSIGN_OR_RETURN(places.map, ExpertMap::make(experts + parallel.redundant_experts,
                                                     shape.ranks(), shape.rank, parallel.placement));

@@ -109,6 +109,22 @@ struct ThreadTeam::State {
     }
   }
 
+  void start(int member, int cpu) {
+    try {
+      workers.emplace_back([this, member, cpu] { worker_main(member, cpu); });
+    } catch (...) {
+      end_workers();
+      throw;
+    }
+  }
+
+  void end_workers() {
+    stop.store(true);
+    wake_all();
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
+  }
+
   void wake_all() {
     signal.fetch_add(1);
     if (parked.load() != 0) signal.notify_all();
@@ -144,8 +160,7 @@ ThreadTeam::ThreadTeam(ThreadTeamOptions options) : state_(std::make_unique<Stat
   state_->workers.reserve(members - 1);
   for (size_t member = 1; member < members; ++member) {
     const int cpu = pin ? state_->cpus[member] : -1;
-    state_->workers.emplace_back(
-        [state = state_.get(), member, cpu] { state->worker_main(static_cast<int>(member), cpu); });
+    state_->start(static_cast<int>(member), cpu);
   }
   if (pin && sched_getaffinity(0, sizeof(cpu_set_t), &state_->caller_mask) == 0) {
     state_->pinned_caller = pin_this_thread(state_->cpus[0]);
@@ -153,9 +168,7 @@ ThreadTeam::ThreadTeam(ThreadTeamOptions options) : state_(std::make_unique<Stat
 }
 
 ThreadTeam::~ThreadTeam() {
-  state_->stop.store(true);
-  state_->wake_all();
-  for (std::thread& worker : state_->workers) worker.join();
+  state_->end_workers();
   if (state_->pinned_caller) sched_setaffinity(0, sizeof(cpu_set_t), &state_->caller_mask);
 }
 

@@ -92,9 +92,10 @@ std::string meaning_of(int code) {
       return ": the program could not be started";
     default:
       // As shells and mpirun say it.
-      return code > 128 ? fmt::format(": one of its processes was killed by signal {} ({})",
-                                      code - 128, ::strsignal(code - 128))
-                        : "";
+      return code > 128 && code - 128 < NSIG
+                 ? fmt::format(": one of its processes was killed by signal {} ({})", code - 128,
+                               ::strsignal(code - 128))
+                 : "";
   }
 }
 

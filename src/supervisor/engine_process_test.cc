@@ -240,6 +240,8 @@ TEST(ChildProcess, ExitsAreDescribed) {
   EXPECT_THAT(describe_exit(SIGKILL), HasSubstr("signal 9"));
   EXPECT_THAT(describe_exit(74 << 8), HasSubstr("weights file became shorter"));
   EXPECT_EQ(describe_exit(3 << 8), "exited with code 3");
+  EXPECT_THAT(describe_exit((128 + SIGBUS) << 8), HasSubstr("killed by signal 7 (Bus error)"));
+  EXPECT_EQ(describe_exit(255 << 8), "exited with code 255");  // no signal has the number 127
 }
 
 // A worker whose front talks nonsense ends with an error; it does not crash.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <sstream>
 
 #include "platform/read_file.h"
@@ -25,7 +26,8 @@ void add(std::vector<HostSlots>& hosts, const HostSlots& more) {
   if (known == hosts.end()) {
     hosts.push_back(more);
   } else {
-    known->slots += more.slots;
+    known->slots = static_cast<int>(
+        std::min<int64_t>(int64_t{known->slots} + more.slots, std::numeric_limits<int>::max()));
   }
 }
 
@@ -65,7 +67,7 @@ Result<std::vector<HostSlots>> read_hostfile(const std::string& path) {
 }
 
 Status check_slots(const std::string& path, std::span<const HostSlots> hosts, int ranks) {
-  int slots = 0;
+  int64_t slots = 0;
   for (const HostSlots& it : hosts) slots += it.slots;
   if (slots >= ranks) return {};
   return invalid_argument(

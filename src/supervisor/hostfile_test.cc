@@ -36,5 +36,13 @@ TEST(Hostfile, RanksNeedSlots) {
               HasSubstr("2 host(s) with 3 slots in all, for 4 ranks"));
 }
 
+TEST(Hostfile, AsManySlotsAsANumberHoldsAreAddedUp) {
+  const auto hosts =
+      parse_hostfile("hosts", "a slots=2147483647\na slots=2147483647\nb slots=2147483647\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status().message();
+  EXPECT_THAT(*hosts, ElementsAre(HostSlots{"a", 2147483647}, HostSlots{"b", 2147483647}));
+  EXPECT_TRUE(check_slots("hosts", *hosts, 1000).ok());
+}
+
 }  // namespace
 }  // namespace rota

@@ -39,9 +39,15 @@ bool is_free(const fs::path& path) {
   return taken;
 }
 
+// Without the file no rank could tell that it lives: it comes before the first.
+bool ranks_have_ended(const fs::path& folder) {
+  const fs::path file = folder / kRanksAliveFile;
+  return is_free(file) || (::access(file.c_str(), F_OK) != 0 && errno == ENOENT);
+}
+
 void wait_for_ranks(const fs::path& folder) {
   const auto start = Clock::now();
-  while (!is_free(folder / kRanksAliveFile) && seconds_since(start) < kSecondsForRanksToEnd) {
+  while (!ranks_have_ended(folder) && seconds_since(start) < kSecondsForRanksToEnd) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -69,7 +75,7 @@ void remove_abandoned(const fs::path& parent) {
   for (const fs::directory_entry& it : fs::directory_iterator(parent, fault)) {
     const bool named = it.path().filename().string().starts_with(kPrefix);
     if (named && is_ours(it.path()) && is_free(it.path() / kFrontAliveFile) &&
-        is_free(it.path() / kRanksAliveFile)) {
+        ranks_have_ended(it.path())) {
       remove_folder(it.path());
     }
   }
@@ -87,8 +93,10 @@ Result<RunFolder> RunFolder::make_under(const fs::path& parent) {
   remove_abandoned(parent);
   std::string path = (parent / kPrefix).string() + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) {
-    return error(StatusCode::kIo, "a folder for the engine's run in {}: {}", parent.string(),
-                 std::strerror(errno));
+    return error(
+        StatusCode::kIo,
+        "a folder for the engine's run in {}: {}; set XDG_RUNTIME_DIR to one that takes it",
+        parent.string(), std::strerror(errno));
   }
   const int ranks = open_lock(fs::path(path) / kRanksAliveFile, O_CREAT);
   if (ranks >= 0) ::close(ranks);

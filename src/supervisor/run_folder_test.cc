@@ -82,10 +82,21 @@ TEST_F(RunFolderTest, IsDeletedWhenTheLastRankHasEnded) {
   ending.join();
 }
 
+// Its file was never made, as on a full disk: nobody is waited for.
+TEST_F(RunFolderTest, IsDeletedAtOnceWhereNoRankCouldStart) {
+  std::optional<RunFolder> folder(RunFolder::make_under(parent_).value());
+  fs::remove(folder->path() / kRanksAliveFile);
+  const auto start = Clock::now();
+  folder.reset();
+  EXPECT_LT(seconds_since(start), 4);  // a rank would have 5
+  EXPECT_TRUE(empty());
+}
+
 TEST_F(RunFolderTest, AFolderThatCannotBeMadeIsAnErrorThatNamesIt) {
   const auto folder = RunFolder::make_under(parent_ / "nothing");
   ASSERT_FALSE(folder.ok());
   EXPECT_NE(folder.status().message().find("nothing"), std::string::npos);
+  EXPECT_NE(folder.status().message().find("set XDG_RUNTIME_DIR"), std::string::npos);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -232,6 +233,14 @@ class Say(unittest.TestCase):
         self.assertRegex(log_of(cpus + 1), rf"--threads {cpus + 1}: this process may run on {cpus} CPUs")
         self.assertNotIn("may run on", log_of(1))
         self.assertIn("--threads: 100000 is more than 1024", self.refused("plan", TINY, "--threads", 100000))
+
+    def test_a_thread_that_cannot_be_started(self):
+        # A thread's stack takes 8 MB of what a process may address.
+        done = subprocess.run(["sh", "-c", 'ulimit -s 8192 && ulimit -v 4000000 && exec "$@"', "sh", harness.ROTA,
+                               "generate", str(TINY), "--prompt-ids", "1,2", "--threads", "1000"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rota: a thread could not be started", done.stderr.splitlines()[-1])
 
     def test_damaged_scale_is_named(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import stat
+import subprocess
 import tempfile
 import unittest
 
@@ -61,6 +62,27 @@ class Hosts(unittest.TestCase):
             self.assertIn(said, done.stderr.splitlines()[0])
         done = harness.rota("serve", MODEL_WITH_TEXT, "-dp", 2, "--hostfile", "/no/such/file", check=False)
         self.assertIn("--hostfile: /no/such/file", done.stderr.splitlines()[0])
+
+    def test_what_no_rank_could_start_with_is_told_once(self):
+        long = self.folder / ("a" * 90)
+        long.mkdir()
+        for variables, said in (({"PATH": str(self.folder)}, "install OpenMPI 4.1"),
+                                ({"XDG_RUNTIME_DIR": str(long)}, "longer than 107 bytes; set XDG_RUNTIME_DIR")):
+            for command in (("serve", "--port", 0), ("generate", "--prompt-ids", "1,2")):
+                done = harness.rota(command[0], MODEL_WITH_TEXT, *command[1:], *FLAGS, "-dp", 2, check=False,
+                                    env={**os.environ, **variables})
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, f"^rota: .*{said}.*\n$")
+        self.assertEqual(list(long.iterdir()), [])
+        harness.rota("generate", MODEL_WITH_TEXT, "--prompt-ids", "1,2", "--max-tokens", 2, *FLAGS,
+                     env={**os.environ, "PATH": str(self.folder)})  # one rank needs nothing of this
+
+    def test_few_descriptors_are_told_once(self):
+        few = "ulimit -n 32 && exec \"$@\""
+        done = subprocess.run(["sh", "-c", few, "sh", harness.ROTA, "serve", MODEL_WITH_TEXT, "--port", "0",
+                               "-dp", "2"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^rota: .*may open 32 files.*\n$")
 
     def test_the_doctor_finds_two_ranks_sound(self):
         verdict, checks = self.doctor(MODEL, *FLAGS, "-dp", 2, "-ep")

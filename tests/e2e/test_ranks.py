@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -116,6 +117,8 @@ class Ranks(unittest.TestCase):
         self.assertTrue(all(it["expert_tokens_served"] > 0 for it in topology["ranks"]))
         # Every layer has as many slots on a rank as at the start; after the moves others lie in them.
         for rank in topology["ranks"]:
+            for held in (rank["experts"], *rank["experts_of_layers"]):
+                self.assertEqual(held, sorted(held))
             self.assertEqual({len(held) for held in rank["experts_of_layers"]}, {len(rank["experts"])})
         for held in zip(*(it["experts_of_layers"] for it in topology["ranks"])):
             self.assertEqual({e for experts in held for e in experts}, set(range(experts)))
@@ -178,6 +181,35 @@ class Ranks(unittest.TestCase):
         server.stop()
         self.assertEqual(shared_memory() - self.before, set())
 
+    def test_a_second_signal_while_the_ranks_end_leaves_nothing(self):
+        for gap in (0, 0.05):
+            with RanksServer("-dp", 3, "-ep") as server:
+                pids = list(server.processes())
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(gap)
+                server.process.send_signal(signal.SIGTERM)
+                server.process.wait(40)
+            self.assertEqual(server.process.returncode, 0, gap)
+            self.assert_gone(server, pids)
+
+    def test_the_second_signal_ends_what_runs(self):
+        with RanksServer("-dp", 2, "-ep", "--max-model-len", 4096) as server:
+            pids = list(server.processes())
+            answers = []
+            body = {"model": "demo", "prompt": [1, 2, 3], "max_tokens": 4000, "ignore_eos": True}
+            asking = threading.Thread(
+                target=lambda: answers.append(server.request("POST", "/v1/completions", body).status))
+            asking.start()
+            self.assertTrue(ranks.wait_until(lambda: server.metric("vllm:num_requests_running") == 1, 30))
+            for _ in range(2):
+                server.process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            server.process.wait(40)
+            asking.join()
+        self.assertEqual(answers, [503])
+        self.assertEqual(server.process.returncode, 0)
+        self.assert_gone(server, pids)
+
     def test_what_the_ranks_refuse_is_told_once_and_ends(self):
         with tempfile.TemporaryDirectory() as folder:
             damaged = pathlib.Path(folder)
@@ -195,6 +227,18 @@ class Ranks(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("rows of at most 8192 elements", done.stderr)
         self.assertNotIn("ranks by", done.stderr)
+
+    def test_a_thread_that_a_rank_cannot_start_is_told(self):
+        server = RanksServer("-dp", 2, "-ep", "--threads", 1000)
+        # A thread's stack takes 8 MB of what a process may address.
+        server.command = ["sh", "-c", 'ulimit -s 8192 && ulimit -v 4000000 && exec "$@"', "sh", *server.command]
+        server.start()
+        said = "rota: a thread could not be started"
+        self.assertTrue(ranks.wait_until(lambda: any(line.startswith(said) for line in server.log), 60), server.log)
+        server.stop()
+        self.assertNotIn("terminate called", "".join(server.log))
+        self.assertEqual(server.process.returncode, 0)
+        self.assertEqual(server.left, [])
 
     def refused_with(self, *flags, model, message):
         server = RanksServer(*flags, model=model)
