@@ -79,15 +79,18 @@ std::string address_of(const HttpOptions& http, uint16_t port) {
   return fmt::format("http://{}:{}", host, port);
 }
 
-// Says when the model answers, with something to try.
+// Says when the model answers, with something to try. One that never can ends the program: who
+// started it sees that, and not a server that refuses.
 awaitable<void> announce(asio::io_context& io, const SocketEngineClient& engine,
-                         std::string address, std::string model, bool has_key) {
+                         std::string address, std::string model, bool has_key, int& exit_code) {
   asio::steady_timer timer(io);
   for (;;) {
     const EngineState state = engine.state();
     if (state == EngineState::kReady) break;
     if (state == EngineState::kFailed) {
       log::error("the model cannot be served: {}", engine.info().status().message());
+      exit_code = 1;
+      io.stop();
       co_return;
     }
     timer.expires_after(std::chrono::milliseconds(50));
@@ -204,7 +207,8 @@ Status serve(const ServeFlags& flags) {
                                                    .heartbeat_timeout = flags.heartbeat_timeout,
                                                    .restarts = flags.restarts}));
   app = std::make_unique<ServerApp>(io, *engine, std::move(text), std::move(server_options));
-  asio::co_spawn(io, announce(io, *engine, address, model, has_key), asio::detached);
+  int exit_code = 0;
+  asio::co_spawn(io, announce(io, *engine, address, model, has_key, exit_code), asio::detached);
   asio::co_spawn(io, drain_on_signal(io, signals, *app, server, *engine, flags.drain_seconds),
                  asio::detached);
   io.run();
@@ -212,7 +216,7 @@ Status serve(const ServeFlags& flags) {
   // unwinding them.
   engine.reset();
   std::fflush(nullptr);
-  std::_Exit(0);
+  std::_Exit(exit_code);
 }
 
 }  // namespace

@@ -246,6 +246,7 @@ class Ranks(unittest.TestCase):
         deadline = time.monotonic() + 60
         while not any("cannot be served" in line for line in server.log) and time.monotonic() < deadline:
             time.sleep(0.05)
+        self.assertEqual(server.process.wait(30), 1)
         log = "".join(server.log)
         server.stop()
         self.assertIn(message, log)
