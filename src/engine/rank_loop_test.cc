@@ -24,13 +24,11 @@ namespace {
 
 using ::testing::AllOf;
 using testing::answers_of;
-using ::testing::AnyOf;
 using testing::Collected;
 using testing::expect_same;
 using ::testing::HasSubstr;
 using testing::ranked_options;
 using testing::RankedEngine;
-using testing::submit;
 
 ParallelOptions experts_dealt(int dp, const std::string& transport = "", int tp = 1) {
   return {.tensor_parallel_size = tp,
