@@ -4,8 +4,6 @@
 #include <sys/statvfs.h>
 #include <sys/un.h>
 
-#include <string_view>
-
 #include "supervisor/local_launch.h"
 #include "supervisor/run_folder.h"
 
@@ -18,7 +16,6 @@ namespace fs = std::filesystem;
 constexpr uint64_t kLeastDescriptors = 64;
 // MPI's queues and windows, before a model's rows travel through them.
 constexpr uint64_t kBytesOfRank = 16 << 20;
-constexpr std::string_view kSocket = "/front";  // what engine_child.h listens on
 
 double megabytes(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -55,7 +52,7 @@ Status check_room(const fs::path& parent, uint64_t free_bytes, int ranks) {
 
 Status check_length(const fs::path& folder) {
   constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
-  const std::string socket = folder.string().append(kSocket);
+  const std::string socket = (folder / kFrontSocket).string();
   if (socket.size() <= kMost) return {};
   return invalid_argument("{}: longer than {} bytes; set XDG_RUNTIME_DIR to a shorter path", socket,
                           kMost);

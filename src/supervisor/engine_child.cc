@@ -116,7 +116,7 @@ Result<EngineChild> EngineChild::start(const EngineProcessOptions& options,
 Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options,
                                              const std::function<bool()>& stopping) {
   ROTA_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::make());
-  const fs::path socket = folder.path() / "front";
+  const fs::path socket = folder.path() / kFrontSocket;
   ROTA_ASSIGN_OR_RETURN(const Listener listener, Listener::make(socket));
   ROTA_ASSIGN_OR_RETURN(const MpiLaunch launch, describe_launch(options, folder.path(), socket));
   const MpiCommand mpi = mpi_command(launch);

@@ -14,6 +14,8 @@
 
 namespace rota {
 
+inline constexpr const char* kFrontSocket = "front";  // on which the front awaits rank 0
+
 class RunFolder {
  public:
   static Result<RunFolder> make();
