@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kLives = "rota-rank-lives ";
 constexpr std::string_view kLoaded = "rota-rank-loaded ";
+constexpr int kPatienceForLastWord = 1000;  // milliseconds
 constexpr auto kBetweenSigns = std::chrono::milliseconds(250);
 
 // Of the rank that mpirun has given this process; empty: none has.
@@ -23,10 +24,10 @@ std::string rank_of_environment() {
   return rank == nullptr ? "" : rank;
 }
 
-// Left out where nobody takes it: a rank must not wait for whoever listens.
-void say(const std::string& line) {
+// Left out where nobody takes it in time: a rank must not wait for whoever listens.
+void say(const std::string& line, int milliseconds) {
   pollfd out = {STDOUT_FILENO, POLLOUT, 0};
-  if (::poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
+  if (::poll(&out, 1, milliseconds) == 1 && (out.revents & POLLOUT) != 0) {
     static_cast<void>(!::write(STDOUT_FILENO, line.data(), line.size()));
   }
 }
@@ -41,7 +42,7 @@ void give_signs(const std::stop_token& stop, const std::string& rank) {
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   while (!stop.stop_requested()) {
-    say(line);
+    say(line, 0);
     stopped.wait_for(lock, stop, kBetweenSigns, [&] { return stop.stop_requested(); });
   }
 }
@@ -65,7 +66,7 @@ RankPulse::RankPulse() : rank_(rank_of_environment()) {
 void RankPulse::loaded() {
   if (rank_.empty()) return;
   thread_ = {};
-  say(std::string(kLoaded) + rank_ + "\n");
+  say(std::string(kLoaded) + rank_ + "\n", kPatienceForLastWord);
 }
 
 RankPulses::RankPulses(int ranks)
