@@ -44,7 +44,7 @@ class Presets(unittest.TestCase):
     def test_bytes_of_a_decoded_token(self):
         for model, expected in ((self.folder.name, 3.7e9), (DATA / "gpt-oss-120b", 5.0e9)):
             cost = plan(model)["roofline"]["decode"]
-            weights = cost["bytes"] - cost["parts"]["kv"]["bytes"]
+            weights = cost["bytes"] - cost["parts"]["kv_cache"]["bytes"]
             self.assertAlmostEqual(weights / expected, 1, delta=0.01)
 
     def test_speeds_that_are_given_bound_the_rates(self):
@@ -76,7 +76,7 @@ class Presets(unittest.TestCase):
         self.assertTrue(roofline["measured"])
 
     def test_context_lengthens_the_cache_that_is_read(self):
-        short, long = (plan(self.folder.name, "--context", context)["roofline"]["decode"]["parts"]["kv"]["bytes"]
+        short, long = (plan(self.folder.name, "--context", context)["roofline"]["decode"]["parts"]["kv_cache"]["bytes"]
                        for context in (1, 1024))
         # 24 layers of 2 KB a position; windows of 128 in every other one.
         self.assertEqual(short, 24 * 2048)
