@@ -151,18 +151,18 @@ class Ranks(unittest.TestCase):
         self.assert_gone(server, [*first, *second, *third])
 
     def test_a_rank_that_stops_while_it_starts_or_loads_is_missed_soon(self):
-        for delay in (0, 0.1):  # in MPI's start, about when it loads
+        for delay in (0.05, 0.15):  # in MPI's start, about when it loads
             server = RanksServer("-dp", 3, "-ep", "--rank-timeout", 1)
             server.start()
             self.assertTrue(ranks.wait_until(lambda: 1 in server.loading_ranks(), 30, 0.002))
             time.sleep(delay)
             os.kill(server.loading_ranks()[1], signal.SIGSTOP)
-            # 3 s of silence, its end, and another start; a machine with other work takes longer.
-            self.assertTrue(ranks.wait_until(server.is_ready, 40), "".join(server.log))
+            # 3 s of silence (30 s before its first sign of life), its end, and another start.
+            self.assertTrue(ranks.wait_until(server.is_ready, 120), "".join(server.log))
             pids = server.rank_pids()
             self.assert_same(server.answers(), exactly=True)
             log = "".join(server.log)
-            self.assertRegex(log, "rank 1 gave no sign of life|a rank was lost or fell out of step")
+            self.assertRegex(log, "rank 1 (gave no sign of life|was not there)|a rank was lost or fell out of step")
             server.stop()
             self.assert_gone(server, pids)
 
