@@ -114,14 +114,14 @@ Status check_engine(const EngineOptions& options, const std::filesystem::path& m
   ROTA_RETURN_IF_ERROR(
       status_of(plan_moe(moe_config(config), options.moe, plan.moe.context, parallel.of_rank(0))));
   ROTA_RETURN_IF_ERROR(status_of(plan_kv_budget(memory_profile(plan, options, config, 0))));
-  const int ranks = parallel.shape.dp * parallel.shape.tp;
+  const int ranks = parallel.shape.ranks();
   return ranks > 1 ? check_launch(ranks, hostfile) : Status();
 }
 
 Result<std::unique_ptr<EngineClient>> open_engine(const EngineOptions& options,
                                                   const std::string& hostfile) {
   ROTA_ASSIGN_OR_RETURN(const ParallelChoice parallel, choose_parallel(options.parallel));
-  if (parallel.shape.dp * parallel.shape.tp > 1) return open_ranks(options, hostfile);
+  if (parallel.shape.ranks() > 1) return open_ranks(options, hostfile);
   ROTA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessEngine> engine, InProcessEngine::start(options));
   return std::unique_ptr<EngineClient>(std::move(engine));
 }

@@ -12,13 +12,13 @@ import statistics
 import subprocess
 import sys
 
-from calibrate import CONTEXT, NO_LINK, Calibration, spread
+from calibrate import CONTEXT, NO_LINK, Calibration
 from machine import Machine
 from measured import Measured
 from model import Model, Shape
 from plot import bars
 from scenarios import NETWORKS, SIZES, Scenarios, parts_table, prefill_table, skew_table, transport_table
-from simulate import OPERATIONS, Step, route, simulate
+from simulate import OPERATIONS, Step, simulate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAME_THREADS = "two_threads"  # what several ranks are compared with
@@ -67,10 +67,7 @@ def share_of_step(figures):
 
 def payload(calibration, ranks, transport, batch):
     """Simulated bytes that all ranks send one another in a step."""
-    model, machine = calibration.model(ranks, transport), calibration.machine(ranks, transport)
-    step = Step(spread(batch, ranks), CONTEXT)
-    flows = [route(model, machine, calibration.routing, step, layer) for layer in range(model.moe_layers)]
-    return sum(sum(flow.sent) for flow in flows)
+    return sum(sum(flow.sent) for flow in calibration.flows(calibration.model(ranks, transport), batch))
 
 
 def payload_table(calibration):

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "platform/clock.h"
+#include "supervisor/check_launch.h"
 #include "supervisor/local_launch.h"
 
 namespace rota {
@@ -28,14 +29,11 @@ constexpr int kPollMilliseconds = 20;
 // A socket in the run folder on which rank 0 is awaited.
 class Listener {
  public:
-  static Result<Listener> make(const fs::path& path) {
+  static Result<Listener> make(const fs::path& folder) {
+    ROTA_RETURN_IF_ERROR(check_length(folder));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string text = path.string();
-    if (text.size() >= sizeof address.sun_path) {
-      return invalid_argument("{}: longer than {} bytes; set XDG_RUNTIME_DIR to a shorter path",
-                              text, sizeof address.sun_path - 1);
-    }
+    const std::string text = (folder / kFrontSocket).string();
     std::memcpy(address.sun_path, text.data(), text.size());
     Listener listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (listener.fd_ < 0 ||
@@ -117,7 +115,7 @@ Result<EngineChild> EngineChild::start_ranks(const EngineProcessOptions& options
                                              const std::function<bool()>& stopping) {
   ROTA_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::make());
   const fs::path socket = folder.path() / kFrontSocket;
-  ROTA_ASSIGN_OR_RETURN(const Listener listener, Listener::make(socket));
+  ROTA_ASSIGN_OR_RETURN(const Listener listener, Listener::make(folder.path()));
   ROTA_ASSIGN_OR_RETURN(const MpiLaunch launch, describe_launch(options, folder.path(), socket));
   const MpiCommand mpi = mpi_command(launch);
   ROTA_ASSIGN_OR_RETURN(RankOutput output, RankOutput::make(launch.ranks));
